@@ -1,0 +1,1 @@
+"""PostgreSQL: binary COPY in parallel parts of one exported snapshot."""

@@ -1,0 +1,1 @@
+"""The ground: values and errors that every layer shares."""
