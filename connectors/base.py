@@ -168,6 +168,8 @@ class Facts:
     obstacle: Obstacle | None = None
     """Set when the source must be read as one part, or when the way asked for was not possible."""
     notes: tuple[str, ...] = ()
+    readers: int | None = None
+    """How many reads at once the store can bear (half of its free connections); None: it does not say."""
 
 
 @dataclass(slots=True)
