@@ -1,0 +1,3 @@
+"""Plugins only: each fixture file is one concern."""
+
+pytest_plugins = ["tests.fix_servers"]
