@@ -1,4 +1,4 @@
-"""Things found by name and loaded when asked for: the SQL files of the distribution, and plug-in modules of a folder."""
+"""Things found by name, loaded when asked for: SQL files of the distribution, and plug-in modules of a folder."""
 
 from __future__ import annotations
 

@@ -1,0 +1,223 @@
+"""`cuetl.toml` and the environment as one frozen value, and sources as typed by the user as endpoints.
+
+The file is `cuetl.toml` in the working folder, else the file that `$CUETL_CONFIG` names. This is the one place that
+reads the environment for configuration.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import tomllib
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from connectors.base import Endpoint
+from connectors.registry import SPELLINGS
+from etl.core.errors import ConfigError
+from etl.core.schema import nearest
+from etl.core.secrets import SecretRef, is_reference, keep_inline
+from etl.core.urls import PORTS, looks_like_url, parse_url
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+FILE = "cuetl.toml"
+SECTIONS = ("connections",)
+TEXT_KEYS = ("url", "user", "host", "database")
+OPTIONS: dict[str, type] = {
+    "consistency": str,
+    "statement_timeout": str,
+    "show_detail": bool,
+    "max_connections": int,
+}
+"""Keys that travel in `Endpoint.options`, with their TOML type."""
+KEYS = (*TEXT_KEYS, "password", "port", *OPTIONS)
+CONSISTENCY = ("snapshot", "per-part")
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*")
+_DURATION = re.compile(r"\d+(?:\.\d+)?\s*(?:ms|s|min|h)?")
+
+
+@dataclass(frozen=True, slots=True)
+class Connection:
+    """One `[connections.NAME]`: the URL, and the fields that stand beside it or in place of its parts.
+
+    Text is as written; `password` and any `${env:NAME}` are references still.
+    """
+
+    name: str
+    url: str = field(repr=False)
+    user: str | None = None
+    password: str | None = field(default=None, repr=False)
+    host: str | None = None
+    port: int | None = None
+    database: str | None = None
+    options: Mapping[str, str | int | float | bool] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """All configuration of this process. `path` None: no file was found; `looked` says where one was looked for."""
+
+    path: Path | None = None
+    connections: Mapping[str, Connection] = field(default_factory=dict)
+    looked: str = FILE
+
+
+@cache
+def settings() -> Settings:
+    """The settings of this process, read once.
+
+    Raises:
+        ConfigError: The file cannot be read, is not TOML, or holds an unknown key; the nearest known one is named.
+    """
+    return load(Path.cwd(), os.environ)
+
+
+def load(folder: Path, environment: Mapping[str, str], /) -> Settings:
+    """The settings in effect in a folder and an environment.
+
+    Raises:
+        ConfigError: As `settings`.
+    """
+    named = environment.get("CUETL_CONFIG")
+    path = folder / FILE
+    if not path.is_file():
+        if not named:
+            return Settings(looked=f"{FILE} in {folder}")
+        path = Path(named).expanduser()
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ConfigError(f"{path} cannot be read: {why}", hint="Check the file, or $CUETL_CONFIG.") from error
+    try:
+        tree = tomllib.loads(text)
+    except tomllib.TOMLDecodeError as error:
+        raise ConfigError(f"{path} is not TOML: {error}", hint="See https://toml.io for the syntax.") from error
+    _known_keys(tree, SECTIONS, f"{path}", "sections")
+    connections = tree.get("connections", {})
+    if not isinstance(connections, dict):
+        raise ConfigError(f"{path}: connections is not a table", hint="Write [connections.NAME] and its keys.")
+    return Settings(path, {name: _connection(path, name, one) for name, one in connections.items()}, str(path))
+
+
+def endpoint(source: str, /, *, at: Settings | None = None) -> Endpoint:
+    """The endpoint of a source as the user typed it: a URL, or the name of a connection.
+
+    A password inside a typed URL is kept in this process only, and the endpoint carries a reference to it.
+
+    Raises:
+        ConfigError: There is no such connection (the nearest is named), or the URL cannot be read.
+    """
+    at = settings() if at is None else at
+    if looks_like_url(source):
+        return _endpoint(Connection("", source))
+    if not _NAME.fullmatch(source):
+        raise ConfigError(
+            "the source is neither a URL nor the name of a connection",
+            hint="A URL is written scheme://user@host/database, for files sqlite:///path; its text is not shown, "
+            "since it may hold a password.",
+        )
+    if source not in at.connections:
+        where = f" in {at.path}" if at.path else f"; no {at.looked} was found"
+        hint = nearest(source, at.connections, what="connections") if at.path else "`cuetl init` makes one."
+        raise ConfigError(f"no connection named {source}{where}", hint=hint)
+    try:
+        return _endpoint(at.connections[source])
+    except ConfigError as error:
+        raise error.at(f"connection {source}", connection=source) from error
+
+
+def _connection(path: Path, name: str, keys: object) -> Connection:
+    place = f"{path}: [connections.{name}]"
+    if not isinstance(keys, dict):
+        raise ConfigError(f"{place} is not a table", hint="Write [connections.NAME] and its keys.")
+    if not _NAME.fullmatch(name):
+        raise ConfigError(f"{place} is not a usable name", hint="Use letters, digits, _ and -.")
+    _known_keys(keys, KEYS, place, "keys")
+    if "url" not in keys:
+        raise ConfigError(f"{place} has no url", hint='At least the scheme is needed: url = "postgresql://".')
+    for key in (*TEXT_KEYS, "password"):
+        if key in keys and not isinstance(keys[key], str):
+            raise ConfigError(f"{place} {key} is not text in quotes")
+    port = keys.get("port")
+    if port is not None and (type(port) is not int or not 0 < port < PORTS):
+        raise ConfigError(f"{place} port is not a number from 1 to 65535")
+    return Connection(
+        name,
+        keys["url"],
+        user=keys.get("user"),
+        password=keys.get("password"),
+        host=keys.get("host"),
+        port=port,
+        database=keys.get("database"),
+        options={key: _option(place, key, keys[key]) for key in OPTIONS if key in keys},
+    )
+
+
+def _option(place: str, key: str, value: object) -> str | int | float | bool:
+    if key == "statement_timeout" and type(value) in (int, float):
+        value = f"{value}s"  # a bare number is in seconds, as in every other place of cuETL
+    if not isinstance(value, (str, int, float)) or type(value) is not OPTIONS[key]:
+        kinds = {str: "text in quotes", bool: "true or false", int: "a whole number"}
+        raise ConfigError(f"{place} {key} is not {kinds[OPTIONS[key]]}")
+    if key == "consistency" and value not in CONSISTENCY:
+        raise ConfigError(f"{place} consistency is {value!r}", hint='It is "snapshot" or "per-part".')
+    if key == "max_connections" and int(value) < 1:
+        raise ConfigError(f"{place} max_connections is less than 1")
+    if key == "statement_timeout" and not _DURATION.fullmatch(str(value)):
+        raise ConfigError(f"{place} statement_timeout is {value!r}", hint='Write it as "30s", "500ms", "5min" or "1h".')
+    return value
+
+
+def _known_keys(table: Mapping[str, object], known: tuple[str, ...], place: str, what: str) -> None:
+    for key in table:
+        if key not in known:
+            raise ConfigError(f"{place} has an unknown key {key}", hint=nearest(key, known, what=what))
+
+
+def _endpoint(one: Connection) -> Endpoint:
+    url = parse_url(_from_environment(one.url) or "")
+    first, plus, driver = url.scheme.partition("+")
+    password = url.password if one.password is None else one.password
+    database = _from_environment(one.database)
+    found = Endpoint(
+        one.name,
+        f"{SPELLINGS.get(first, first)}{plus}{driver}",
+        host=_from_environment(one.host) or url.host,
+        port=one.port or url.port,
+        database=database or url.database,
+        user=_from_environment(one.user) or url.user,
+        password=_reference(password),
+        query=url.query,
+        options=one.options,
+    )
+    if one.name:
+        return found
+    return Endpoint(
+        found.display(), found.scheme, found.host, found.port, found.database, found.user, found.password, found.query
+    )
+
+
+def _reference(password: str | None) -> SecretRef | None:
+    if password is None:
+        return None
+    if not is_reference(password):
+        return keep_inline(password)
+    if not password.startswith(("${env:", "${file:")):
+        raise ConfigError(f"unknown secret reference {password}", hint="Write ${env:NAME} or ${file:PATH}.")
+    return SecretRef(password)
+
+
+def _from_environment(text: str | None) -> str | None:
+    """A field that is `${env:NAME}` as a whole is read here: hosts and users are no secrets, URLs are redacted."""
+    if text is None or not text.startswith("${env:") or not text.endswith("}"):
+        return text
+    name = text[6:-1]
+    if name not in os.environ:
+        raise ConfigError(f"the environment variable of {text} is not set", hint="Set it.")
+    return os.environ[name]
