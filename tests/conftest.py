@@ -1,3 +1,3 @@
 """Plugins only: each fixture file is one concern."""
 
-pytest_plugins = ["tests.fix_servers"]
+pytest_plugins = ["tests.fix_servers", "tests.fix_proxy"]

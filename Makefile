@@ -1,0 +1,53 @@
+# Each verb may be run again and again, and interrupted; none needs root, a container engine or a GPU.
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+PYTEST := .venv/bin/python -m pytest -rs
+
+.PHONY: help demo test test-all check build bench sizes lock clean
+help: ## this list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
+
+demo: ## set up, then build the demo shop and export tensors and Parquet from it to build/demo
+	@.ci/setup product
+	@.venv/bin/cuetl demo --to build/demo
+
+test: ## set up, then all tests but those marked slow, on real servers started for them
+	@.ci/setup product test
+	@.ci/setup servers
+	@$(PYTEST) -m "not slow and not gpu"
+
+test-all: ## all tests, the slow ones too
+	@.ci/setup product test
+	@.ci/setup servers
+	@$(PYTEST) -m "not gpu"
+
+check: ## lint, format, types, layers
+	@.ci/setup product dev
+	.venv/bin/ruff check .
+	.venv/bin/ruff format --check .
+	.venv/bin/mypy
+	.venv/bin/lint-imports
+
+build: ## sdist and wheel into build/dist, and a newcomer's path through the wheel
+	@.ci/setup product dev
+	@rm -rf build/dist
+	@.venv/bin/python -m build --no-isolation --outdir build/dist .
+	@.venv/bin/python tests/newcomer/wheel.py build/dist/*.whl constraints.txt
+
+bench: ## cuETL and its peers in turn on one private PostgreSQL; ARGS="--rows 600000 --repeat 3"
+	@.ci/setup product
+	@.ci/setup servers
+	@.venv/bin/python benchmarks/run.py $(ARGS)
+
+sizes: ## the largest files and functions, and the most branched ones
+	@python3 tests/architecture/sizes.py
+
+lock: ## write constraints.txt anew from what the package index gives today
+	@rm -rf build/lock && python3 -m venv build/lock
+	@build/lock/bin/python -m pip install --quiet --disable-pip-version-check '.[dev]'
+	@{ sed -n '/^#/p' constraints.txt; build/lock/bin/python -m pip freeze --exclude cuetl; } > build/constraints.new
+	@mv build/constraints.new constraints.txt && rm -rf build/lock
+
+clean: ## remove .venv, .servers and build, nothing else
+	rm -rf .venv .servers build
