@@ -1,0 +1,321 @@
+"""The command `cuetl`: its commands and flags, exit codes, and the last place where an error can be met.
+
+Each command imports its layer when it runs, so that `--help` starts nothing.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path  # noqa: TC003 - typer reads annotations at run time
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+from typer.core import TyperCommand
+
+from etl.core.errors import Cancelled, EtlError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from types import FrameType
+
+USAGE = 2
+INTERRUPTED = 130
+
+_CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+"""Typer carries its own copy of Click (or, in older versions, imports Click): found from what it exports."""
+
+
+class Once(TyperCommand):
+    """A command whose flags may be given once; the ones that may be repeated say so in their help."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Parse, and refuse a flag that is given twice instead of taking the last value in silence."""
+        _, _, order = self.make_parser(ctx).parse_args(args=list(args))
+        seen: set[str] = set()
+        for param in order:
+            if param.param_type_name != "option" or param.multiple or getattr(param, "is_flag", False):
+                continue
+            if param.name in seen:
+                raise typer.BadParameter("it is given twice", ctx=ctx, param=param)
+            seen.add(str(param.name))
+        return super().parse_args(ctx, args)
+
+
+app = typer.Typer(
+    name="cuetl",
+    help="From databases to tensors and Parquet: one snapshot, parallel parts, exact values, one atomic publish.",
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110},
+)
+dataset = typer.Typer(
+    help="Look at a dataset, or verify its files.",
+    rich_markup_mode=None,
+    no_args_is_help=True,
+    context_settings={"help_option_names": ["--help", "-h"]},
+)
+app.add_typer(dataset, name="dataset")
+
+SOURCE = Annotated[str, typer.Argument(help="A URL (postgresql://…, sqlite:///path) or a connection of cuetl.toml.")]
+JSON = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
+DEBUG = Annotated[bool, typer.Option("--debug", help="Show tracebacks and the logs of libraries.")]
+
+
+@app.callback(invoke_without_command=True)
+def root(*, version: Annotated[bool, typer.Option("--version", help="Print the version.")] = False) -> None:
+    """From databases to tensors and Parquet: one snapshot, parallel parts, exact values, one atomic publish."""
+    if version:
+        from importlib.metadata import version as installed
+
+        typer.echo(f"cuetl {installed('cuetl')}")
+        raise typer.Exit
+
+
+@app.command(cls=Once)
+def export(
+    source: SOURCE,
+    to: Annotated[list[str], typer.Option("--to", help="Folder of the dataset; may be repeated.", metavar="TARGET")],
+    *,
+    sql: Annotated[str | None, typer.Option("--sql", help="Query text, taken as written.")] = None,
+    sql_file: Annotated[Path | None, typer.Option("--sql-file", help="A file with the query text.")] = None,
+    table: Annotated[
+        list[str] | None,
+        typer.Option("--table", help="A table, or a pattern such as 'sales.*'; may be repeated: one dataset each."),
+    ] = None,
+    format_: Annotated[
+        list[str] | None,
+        typer.Option(
+            "--format", help="safetensors (default) or parquet; one for each --to, in order.", metavar="FORMAT"
+        ),
+    ] = None,
+    columns: Annotated[str | None, typer.Option("--columns", help="Columns wanted, in order: a,b.")] = None,
+    types: Annotated[
+        list[str] | None, typer.Option("--types", help="COLUMN=TYPE, such as v=decimal(38,18); may be repeated.")
+    ] = None,
+    limit: Annotated[int | None, typer.Option("--limit", min=0, help="The first N rows, as one part.")] = None,
+    features: Annotated[str | None, typer.Option("--features", help="Columns packed into the matrix x: a,b.")] = None,
+    target: Annotated[str | None, typer.Option("--target", help="Columns of y.")] = None,
+    weight: Annotated[str | None, typer.Option("--weight", help="The column of w.")] = None,
+    key: Annotated[str | None, typer.Option("--key", help="Columns that name a row.")] = None,
+    layout: Annotated[str | None, typer.Option("--layout", help="columns or packed (default with --features).")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of x and y in the packed layout.")] = None,
+    cast: Annotated[str, typer.Option("--cast", help="exact, round or saturate.")] = "exact",
+    nulls: Annotated[str, typer.Option("--nulls", help="mask, error, drop or fill=VALUE.")] = "mask",
+    special: Annotated[
+        str | None, typer.Option("--special", help="Values an Arrow type cannot hold: error, null or clamp.")
+    ] = None,
+    split: Annotated[str | None, typer.Option("--split", help="Splits by key: train=0.8,val=0.1,test=0.1.")] = None,
+    split_key: Annotated[str | None, typer.Option("--split-key", help="The column that decides the split.")] = None,
+    split_salt: Annotated[str | None, typer.Option("--split-salt", help="Another draw of the split.")] = None,
+    partition_column: Annotated[
+        str | None, typer.Option("--partition-column", help="Cut the source by this column.")
+    ] = None,
+    partitions: Annotated[
+        int | None, typer.Option("--partitions", min=1, help="Number of parts (default: by size).")
+    ] = None,
+    partition_bytes: Annotated[str, typer.Option("--partition-bytes", help="Size of a part in the source.")] = "128MiB",
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Workers (default: by cores).")] = None,
+    param: Annotated[
+        list[str] | None, typer.Option("--param", help="NAME=VALUE for :NAME in the query; may be repeated.")
+    ] = None,
+    engine: Annotated[str, typer.Option("--engine", help="auto, cpu or tcp://HOST:PORT.")] = "auto",
+    mode: Annotated[str, typer.Option("--mode", help="create, replace or append.")] = "create",
+    no_count: Annotated[
+        bool, typer.Option("--no-count", help="Leave out the one count of the whole source; parts are counted still.")
+    ] = False,
+    plan: Annotated[bool, typer.Option("--plan", help="Print what would be done; read no data.")] = False,
+    as_json: JSON = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no report.")] = False,
+    debug: DEBUG = False,
+) -> None:
+    """Read a table or query in one snapshot and publish it as tensors or Parquet in one atomic step."""
+    from etl.cli import export as command
+
+    command.export(
+        command.Flags(
+            source=source,
+            to=tuple(to),
+            sql=sql,
+            sql_file=sql_file,
+            tables=tuple(table or ()),
+            formats=tuple(format_ or ()),
+            columns=columns,
+            types=tuple(types or ()),
+            limit=limit,
+            features=features,
+            target=target,
+            weight=weight,
+            key=key,
+            layout=layout,
+            dtype=dtype,
+            cast=cast,
+            nulls=nulls,
+            special=special,
+            split=split,
+            split_key=split_key,
+            split_salt=split_salt,
+            partition_column=partition_column,
+            partitions=partitions,
+            partition_bytes=partition_bytes,
+            workers=workers,
+            params=tuple(param or ()),
+            engine=engine,
+            mode=mode,
+            count=not no_count,
+            plan=plan,
+            as_json=as_json,
+            quiet=quiet,
+            debug=debug,
+        )
+    )
+
+
+@app.command(cls=Once)
+def inspect(
+    source: SOURCE,
+    *,
+    table: Annotated[str | None, typer.Option("--table", help="A table.")] = None,
+    sql: Annotated[str | None, typer.Option("--sql", help="Query text.")] = None,
+    rows: Annotated[int, typer.Option("--rows", min=0, help="Rows to look at.")] = 20,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Show tables and sizes, or the columns of one with types, NULLs and a look at its rows. Nothing is written."""
+    from etl.cli import inspect as command
+
+    command.inspect(source, table=table, sql=sql, rows=rows, as_json=as_json, debug=debug)
+
+
+@app.command(cls=Once)
+def init(
+    folder: Annotated[Path | None, typer.Argument(help="Folder to write into (default: here).")] = None,
+    *,
+    debug: DEBUG = False,
+) -> None:
+    """Write a commented cuetl.toml and a .gitignore. Files that exist are kept."""
+    from etl.cli import init as command
+
+    command.init(folder, debug=debug)
+
+
+@app.command(cls=Once)
+def demo(
+    *,
+    to: Annotated[str, typer.Option("--to", help="Folder for the shop and its datasets.")] = "cuetl-demo",
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Build a small SQLite shop, export tensors and Parquet from it, print what was made."""
+    from etl.cli import demo as command
+
+    command.demo(to, as_json=as_json, debug=debug)
+
+
+@app.command(cls=Once)
+def doctor(*, as_json: JSON = False, debug: DEBUG = False) -> None:
+    """Check Python, packages, drivers, connections, disk, memory and GPU. Exit 1 when something must be mended."""
+    from etl.cli import doctor as command
+
+    raise typer.Exit(command.doctor(as_json=as_json, debug=debug))
+
+
+@dataset.command("show", cls=Once)
+def dataset_show(
+    path: Annotated[str, typer.Argument(help="Folder of the dataset.", metavar="TARGET")],
+    *,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Show version, rows, bytes, splits and columns of a dataset."""
+    from etl.cli import dataset as command
+
+    command.show(path, as_json=as_json, debug=debug)
+
+
+@dataset.command("verify", cls=Once)
+def dataset_verify(
+    path: Annotated[str, typer.Argument(help="Folder of the dataset.", metavar="TARGET")],
+    *,
+    by_size: Annotated[bool, typer.Option("--size", help="Compare sizes only, not SHA-256.")] = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Compare every file with the manifest. Exit 4 names each file that differs."""
+    from etl.cli import dataset as command
+
+    command.verify(path, by_size=by_size, as_json=as_json, debug=debug)
+
+
+def main() -> None:
+    """Entry point of the command: exits with the code of `interface.md`, and never with a traceback by itself."""
+    signal.signal(signal.SIGTERM, _interrupt)
+    sys.exit(run(sys.argv[1:]))
+
+
+def run(arguments: Sequence[str], /) -> int:
+    """Run one command line and return its exit code: 0, 1, 2, 3, 4 or 130."""
+    debug = "--debug" in arguments
+    try:
+        code = app(args=list(arguments), prog_name="cuetl", standalone_mode=False)
+        sys.stdout.flush()
+    except EtlError as error:
+        return _fail(str(error), error, debug=debug, code=error.exit_code)
+    except KeyboardInterrupt:
+        return _interrupted()
+    except BrokenPipeError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # else Python complains once more at its end
+        return 0
+    except _CLICK_ERROR as error:
+        return _usage(error)
+    except typer.Abort:
+        return _interrupted()
+    except Exception as error:  # noqa: BLE001 - the process edge: nothing may leave as a traceback
+        text = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        return _fail(f"unexpected: {text}. --debug shows the traceback.", error, debug=debug, code=1)
+    if code == INTERRUPTED:
+        return _interrupted()
+    return code if isinstance(code, int) else 0
+
+
+def _interrupt(_number: int, _frame: FrameType | None) -> None:
+    raise KeyboardInterrupt
+
+
+def _interrupted() -> int:
+    _say(str(Cancelled("interrupted", hint="Nothing was published.")))
+    return INTERRUPTED
+
+
+def _usage(error: Any) -> int:
+    if type(error).__name__ == "NoArgsIsHelpError":
+        sys.stderr.write(f"{error.format_message()}\n")
+        return USAGE
+    text = error.format_message().removesuffix(".")
+    text = text.replace("(Possible options: ", "(did you mean ").replace("No such option", "no such option")
+    where = error.ctx.command_path if getattr(error, "ctx", None) is not None else "cuetl"
+    _say(f"{text}. `{where} --help` lists the flags.")
+    return USAGE
+
+
+def _fail(text: str, error: BaseException, *, debug: bool, code: int) -> int:
+    if debug:
+        from etl.logs import traceback_text
+
+        sys.stderr.write(traceback_text(error))
+    _say(text)
+    return code
+
+
+def _say(text: str) -> None:
+    from etl.logs import redact
+
+    one_paragraph = " ".join(line.strip() for line in text.splitlines() if line.strip())
+    sys.stderr.write(f"cuetl: {redact(one_paragraph)}\n")
+
+
+if __name__ == "__main__":
+    main()
