@@ -26,6 +26,8 @@ class Snapshot:
     taken_at: datetime
     position: str = ""
     """Where the store's log stood (LSN, GTID set, resume token); goes into the manifest."""
+    server: str = ""
+    """The server's name and version, for the manifest."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +98,35 @@ def slice_json(value: Slice, /) -> dict[str, object]:
     if not isinstance(plain, dict):
         raise TypeError(type(value).__name__)
     return plain
+
+
+def describe(value: Slice, /) -> str:
+    """The slice in words, for messages and manifests: "pages 100 to 199", "id >= 5 and id < 9"."""
+    match value:
+        case Whole():
+            return "everything"
+        case Pages(low, None):
+            return f"pages {low} and up"
+        case Pages(low, int(high)):
+            return f"pages {low} to {high - 1}"
+        case NullKeys(column):
+            return f"{column} is null"
+        case Hash(column, index, of):
+            return f"hash of {column} is {index} of {of}"
+        case Child(leaf, inner):
+            return f"{leaf}, {describe(inner)}"
+        case KeyRange(columns, low_key, high_key, nulls):
+            name = columns[0] if len(columns) == 1 else f"({', '.join(columns)})"
+            ends = [f"{name} >= {_key(low_key)}"] if low_key else []
+            ends += [f"{name} < {_key(high_key)}"] if high_key else []
+            ends += [f"{columns[0]} is null"] if nulls and not ends else []
+            text = " and ".join(ends) or "everything"
+            return f"{text} or {columns[0]} is null" if nulls and (low_key or high_key) else text
+    raise TypeError(type(value).__name__)
+
+
+def _key(bound: tuple[str, ...]) -> str:
+    return bound[0] if len(bound) == 1 else f"({', '.join(bound)})"
 
 
 @dataclass(frozen=True, slots=True)

@@ -97,18 +97,6 @@ def keep_inline(value: str, /) -> SecretRef:
     return SecretRef(f"${{inline:{name}}}")
 
 
-def export_inline() -> dict[str, str]:
-    """The inline values by name, for handing to child processes of our own over a private channel."""
-    return dict(_inline)
-
-
-def import_inline(values: Mapping[str, str], /) -> None:
-    """Take over a parent's inline values."""
-    for name, value in values.items():
-        remember(value)
-        _inline[name] = value
-
-
 def remember(value: str, /) -> None:
     """Note a value that must not be printed by this process."""
     if value:

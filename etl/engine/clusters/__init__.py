@@ -1,0 +1,1 @@
+"""One module per way to come by a Dask cluster, each exporting `start`."""

@@ -1,0 +1,127 @@
+"""One Dask client as a `Cluster`: submit specs, collect what has ended, hear what running tasks tell."""
+
+from __future__ import annotations
+
+import logging
+import queue
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from distributed import Client, Future, KilledWorker, get_worker
+from distributed.client import FutureCancelledError
+
+from etl.core.errors import Cancelled, WorkerLost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from etl.engine.base import EngineChoice, SpecT
+
+ResultT = TypeVar("ResultT")
+TOPIC = "cuetl-progress"
+
+QUIET = {
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.worker.memory.target": False,
+    "distributed.worker.memory.spill": False,
+    "distributed.worker.memory.pause": False,
+    "distributed.worker.memory.terminate": False,
+    "distributed.admin.log-format": "%(message)s",
+}
+"""Settings of clusters we start: a part of a dead worker comes back to us to be counted as an attempt, and Dask holds
+none of our data, so its own memory limits would act on something else."""
+
+
+class DaskHandle(Generic[ResultT]):
+    """A future."""
+
+    def __init__(self, future: Future) -> None:
+        self._future = future
+
+    @property
+    def key(self) -> str:
+        """As given to `submit`."""
+        return str(self._future.key)
+
+    def result(self) -> ResultT:
+        """The result of a task that has ended."""
+        try:
+            value: ResultT = self._future.result()
+        except KilledWorker as error:
+            worker = getattr(error, "last_worker", None)
+            where = f" {worker.address}" if worker is not None else ""
+            raise WorkerLost(f"worker{where} died with the part in hand") from error
+        except FutureCancelledError as error:
+            raise Cancelled("the part was cancelled before it ran") from error
+        finally:
+            self._future.release()
+        return value
+
+
+class DaskCluster:
+    """A client and whatever was started for it."""
+
+    def __init__(self, client: Client, choice: EngineChoice, close: Callable[[], None]) -> None:
+        self._client = client
+        self._choice = choice
+        self._close = close
+        self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[tuple[str, int, int]] = queue.SimpleQueue()
+        self._futures: dict[str, Future] = {}
+        client.subscribe_topic(TOPIC, self._hear)
+
+    @property
+    def choice(self) -> EngineChoice:
+        """What was chosen, and why."""
+        return self._choice
+
+    def _hear(self, event: tuple[float, Any]) -> None:
+        self._told.put(event[1])
+
+    def submit(self, task: Callable[[SpecT], ResultT], spec: SpecT, /, *, key: str) -> DaskHandle[ResultT]:
+        """Start the task on some worker; its key must be new."""
+        future = self._client.submit(task, spec, key=key, pure=False, retries=0)
+        self._futures[key] = future
+        future.add_done_callback(lambda ended: self._ended.put(str(ended.key)))
+        return DaskHandle(future)
+
+    def wait(self, *, seconds: float) -> Sequence[str]:
+        """Keys that ended since the last call."""
+        try:
+            ended = [self._ended.get(timeout=seconds)]
+        except queue.Empty:
+            return []
+        while not self._ended.empty():
+            ended.append(self._ended.get_nowait())
+        for key in ended:
+            self._futures.pop(key, None)
+        return ended
+
+    def heard(self) -> Sequence[tuple[str, int, int]]:
+        """What tasks told since the last call."""
+        told = []
+        while not self._told.empty():
+            told.append(self._told.get_nowait())
+        return told
+
+    def everywhere(self, task: Callable[[SpecT], None], spec: SpecT, /) -> None:
+        """Run the task once in every process that has workers."""
+        if self._choice.kind == "threads":
+            task(spec)
+        else:
+            self._client.run(task, spec)
+
+    def cancel(self) -> None:
+        """Forget all tasks that have not ended."""
+        self._client.cancel(list(self._futures.values()), force=True)
+
+    def close(self) -> None:
+        """Close client and cluster without a word."""
+        for name in ("distributed", "tornado", "asyncio"):
+            logging.getLogger(name).setLevel(logging.CRITICAL)
+        self._client.close()
+        self._close()
+
+
+def tell(topic: str, rows: int, count: int, /) -> None:
+    """From inside a task: report progress to the client."""
+    get_worker().log_event(TOPIC, (topic, rows, count))

@@ -1,0 +1,1 @@
+"""From a wish to a plan: what is read, how it is cut, what is written."""

@@ -1,0 +1,87 @@
+"""From a job to a plan with every decision taken: what `--plan` prints and a run carries out."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from etl.core.errors import ConfigError
+from etl.core.schema import nearest
+from etl.planning.cut import cut
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from connectors.base import Facts, Source
+    from etl.core.partition import PartitionPlan, Snapshot
+    from etl.core.schema import Schema
+    from etl.planning.endpoints import Job, Write
+
+NOTES_ONLY = frozenset({"asked", "small"})
+"""Reasons for one part that nobody needs to be warned of."""
+
+
+@dataclass(frozen=True, slots=True)
+class JobPlan:
+    """One job, decided.
+
+    Attributes:
+        job: As asked.
+        source: The value that workers read from.
+        schema: The columns that are read: those that some dataset of the job needs, in the source's order.
+        facts: What the source knew.
+        parts: How it is cut, and why.
+        lossy: Every step that may change a value, in words.
+    """
+
+    job: Job
+    source: Source
+    schema: Schema
+    facts: Facts
+    parts: PartitionPlan
+    lossy: tuple[str, ...]
+
+
+def compile_job(job: Job, source: Source, at: Snapshot, /, *, readers: int, sample: bool) -> JobPlan:
+    """Ask the source for columns and facts, and cut it.
+
+    Raises:
+        ConfigError: A column that was named does not exist; the nearest are given.
+    """
+    schema = source.schema(at)
+    wanted = _wanted(job.writes, schema)
+    wish = job.read.wish
+    if wish.readers != readers:
+        wish = type(wish)(wish.column, wish.partitions, wish.partition_bytes, readers)
+    facts = source.facts(at, wish, sample=sample)
+    return JobPlan(job, source, schema.select(wanted), facts, cut(facts, wish), tuple(_lossy(job, schema)))
+
+
+def _wanted(writes: Iterable[Write], schema: Schema) -> list[str]:
+    """The columns that some dataset needs, in the source's order."""
+    names: set[str] = set()
+    for write in writes:
+        options = write.options
+        named = (*options.features, *options.target, *options.key, *options.split_key)
+        if options.weight:
+            named = (*named, options.weight)
+        for name in named:
+            if name not in schema.names:
+                raise ConfigError(f"no column {name} in the source", hint=nearest(name, schema.names), column=name)
+        names.update(named if options.features else schema.names)
+    return [n for n in schema.names if n in names]
+
+
+def _lossy(job: Job, schema: Schema) -> Iterable[str]:
+    query = job.read.query
+    if query.special in ("null", "clamp"):
+        yield f"--special {query.special}: values that the Arrow type cannot hold are replaced and counted"
+    if query.cast != "exact":
+        yield f"--cast {query.cast}: digits beyond a type's precision are rounded and counted"
+    for field in schema:
+        if field.name in query.types:
+            yield f"{field.name} is read as {field.type} because --types says so"
+    for write in job.writes:
+        options = write.options
+        if write.format == "safetensors" and options.nulls != "mask":
+            yield f"--nulls {options.nulls} in {write.target}"

@@ -1,0 +1,49 @@
+"""What a run reads and writes, as values: sources, datasets, and jobs of one source and its datasets."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from connectors.base import CutWish
+
+if TYPE_CHECKING:
+    from connectors.base import Endpoint, Mode, Query
+    from etl.tensors.options import WriteOptions
+
+
+@dataclass(frozen=True, slots=True)
+class Read:
+    """One source of a run.
+
+    Attributes:
+        endpoint: Where the store is.
+        query: What is read.
+        wish: How it should be cut.
+        name: The source's name in manifests.
+        count: Whether the whole source is counted once in the snapshot; the count of each part always stays.
+    """
+
+    endpoint: Endpoint
+    query: Query
+    wish: CutWish = field(default_factory=CutWish)
+    name: str = "source"
+    count: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Write:
+    """One dataset to publish at `target` in `format`."""
+
+    target: str
+    format: str
+    options: WriteOptions
+    mode: Mode = "create"
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """One read and every dataset that is published from it."""
+
+    read: Read
+    writes: tuple[Write, ...]

@@ -1,0 +1,1 @@
+"""A run: parts of one snapshot, each read and staged once, then published together."""

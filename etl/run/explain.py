@@ -1,0 +1,97 @@
+"""What `--plan` shows: every decision of a run, found without reading a row."""
+
+from __future__ import annotations
+
+from contextlib import ExitStack
+from typing import TYPE_CHECKING
+
+from etl.core.errors import EngineError
+from etl.core.partition import describe
+from etl.engine import select
+from etl.planning.compile import compile_job
+from etl.run.runner import choice_for, open_sources
+from etl.tensors.sink import DatasetSink
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from connectors.base import Source
+    from etl.core.partition import Partition, Snapshot
+    from etl.engine.base import EngineChoice
+    from etl.planning.compile import JobPlan
+    from etl.planning.endpoints import Job
+
+SAMPLED = "(sampled at run)"
+
+
+def plan(jobs: Sequence[Job], /, *, engine: str = "auto", workers: int | None = None) -> list[dict[str, object]]:
+    """One plan for each job, as JSON values. Reads catalogues, statistics and EXPLAIN only; writes nothing.
+
+    Raises:
+        EtlError: What a run would refuse before it reads.
+    """
+    sources = open_sources(jobs)
+    lead, *siblings = sources
+    with ExitStack() as stack:
+        at = stack.enter_context(lead.snapshot(siblings=siblings, attach_all=_attach_nobody))
+        readers = select.readers(workers)
+        plans = [compile_job(j, s, at, readers=readers, sample=False) for j, s in zip(jobs, sources, strict=True)]
+        for one in plans:
+            for write in one.job.writes:
+                DatasetSink(write.target, write.format, write.options).check(one.schema, write.mode)
+        choice = choice_for(plans, engine, workers)
+        return [_shown(one, at, choice) for one in plans]
+
+
+def _attach_nobody(at: Snapshot) -> None:
+    """A plan has no workers."""
+    if at.kind == "none":
+        raise EngineError("a snapshot of kind none has nobody to attach")
+
+
+def _shown(plan: JobPlan, at: Snapshot, choice: EngineChoice) -> dict[str, object]:
+    source = plan.source
+    return {
+        "source": source.title,
+        "connection": source.endpoint.name,
+        "snapshot": at.kind,
+        "server": at.server,
+        "rows": round(plan.facts.rows),
+        "bytes": plan.facts.bytes,
+        "partitions": [_part(plan, source, part) for part in plan.parts.parts],
+        "why": plan.parts.why,
+        "reason": plan.parts.reason,
+        "remedy": plan.parts.remedy,
+        "engine": {
+            "name": choice.name,
+            "kind": choice.kind,
+            "workers": choice.workers,
+            "slots": choice.slots,
+            "why": choice.why,
+        },
+        "schema": [
+            {
+                "name": f.name,
+                "source_type": f.source_type,
+                "arrow_type": str(f.type),
+                "nullable": f.nullable,
+                "read_as": f.read_as,
+                "note": f.note,
+            }
+            for f in plan.schema
+        ],
+        "targets": [{"target": w.target, "format": w.format, "mode": w.mode} for w in plan.job.writes],
+        "lossy": list(plan.lossy),
+        "notes": list(plan.facts.notes),
+    }
+
+
+def _part(plan: JobPlan, source: Source, part: Partition) -> dict[str, object]:
+    deferred = plan.facts.key is not None and plan.facts.key.deferred and len(plan.parts.parts) > 1
+    return {
+        "index": part.index,
+        "slice": SAMPLED if deferred else describe(part.slice),
+        "sql": SAMPLED if deferred else source.explain(part, columns=plan.schema.names),
+        "rows": part.rows,
+        "bytes": part.bytes,
+    }

@@ -1,0 +1,579 @@
+"""Carries a run out: opens the snapshot, starts the cluster, feeds parts, publishes, and cleans up.
+
+Every handle of a run is held here. What happens next after an event is decided by `run.state`.
+"""
+
+from __future__ import annotations
+
+import importlib
+import random
+import tempfile
+import threading
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from connectors import registry
+from connectors.base import PartRecord, Requires, SourceRecord
+from etl.core.errors import (
+    Cancelled,
+    ConfigError,
+    CountMismatch,
+    DecimalTooNarrow,
+    EngineError,
+    EtlError,
+    SnapshotLost,
+)
+from etl.core.partition import Partition, Whole, describe, slice_json
+from etl.core.secrets import SecretRef
+from etl.engine import select
+from etl.planning.compile import NOTES_ONLY, JobPlan, compile_job
+from etl.run.progress import Silent
+from etl.run.result import RunResult
+from etl.run.state import (
+    Fail,
+    PartBroke,
+    PartStaged,
+    Planned,
+    Publish,
+    Restart,
+    Run,
+    Stop,
+    StopAsked,
+    Submit,
+    Wait,
+    WaitOver,
+    step,
+)
+from etl.run.task import PartResult, PartTask, run_part, stop_mark
+from etl.tensors.sink import DatasetSink
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from connectors.base import Source, WriteSession
+    from etl.core.partition import Snapshot
+    from etl.engine.base import Cluster, EngineChoice, Handle
+    from etl.planning.endpoints import Job
+    from etl.run.progress import Progress
+    from etl.run.state import Effect, Event, PartKey
+
+POLL_SECONDS = 0.2
+"""How often progress is drawn and waits are looked at; results wake the runner at once."""
+GRACE_SECONDS = 10.0
+"""How long running parts may take to end after a stop, before the cluster is closed over them."""
+SKEW_ROWS = 1000
+"""From so many rows per part up, uneven parts are worth a warning."""
+SKEW = 1.5
+
+
+class _WholeCount(threading.Thread):
+    """Counts whole sources in the snapshot while parts are read."""
+
+    def __init__(self, plans: Sequence[JobPlan], at: Snapshot) -> None:
+        super().__init__(name="cuetl-count", daemon=True)
+        self._at = at
+        self._wanted = [i for i, p in enumerate(plans) if p.job.read.count and len(p.parts.parts) > 1]
+        self._plans = plans
+        self.rows: dict[int, int] = {}
+        self.error: BaseException | None = None
+
+    def run(self) -> None:
+        try:
+            for index in self._wanted:
+                self.rows[index] = self._plans[index].source.count(self._at, Partition(0, Whole()))
+        except BaseException as error:  # noqa: BLE001 - raised again in the run's thread
+            self.error = error
+
+    def finish(self) -> Mapping[int, int]:
+        """The counts by job.
+
+        Raises:
+            EtlError: The count failed.
+        """
+        self.join()
+        if self.error is not None:
+            raise self.error
+        return self.rows
+
+
+def run(
+    jobs: Sequence[Job],
+    /,
+    *,
+    run_id: str,
+    engine: str = "auto",
+    workers: int | None = None,
+    progress: Progress | None = None,
+) -> list[RunResult]:
+    """Read every job in one snapshot and publish all their datasets; nothing is published unless all parts are whole.
+
+    Args:
+        jobs: All on one connection.
+        run_id: Names the run on the store and in file names.
+        engine: "auto", "cpu" or a scheduler's address.
+        workers: Worker processes (each reads two parts at once); None: by the cores of this machine.
+        progress: Told what happens.
+
+    Returns:
+        One result for each dataset, in the order of jobs and their writes.
+
+    Raises:
+        Cancelled: Ctrl-C; the statements on the store were stopped and nothing is left.
+        EtlError: What failed, on which part.
+    """
+    preload = _preload()
+    try:
+        return _Execution(jobs, Run(run_id), engine, workers, progress or Silent()).carry_out()
+    except KeyboardInterrupt as error:
+        raise Cancelled("interrupted: nothing was published") from error
+    finally:
+        preload.join()
+
+
+def open_sources(jobs: Sequence[Job], /) -> list[Source]:
+    """The source values of all jobs.
+
+    Raises:
+        ConfigError: Jobs on more than one connection, or an unknown scheme.
+    """
+    endpoints = {job.read.endpoint.display() for job in jobs}
+    if len(endpoints) != 1:
+        raise ConfigError(f"one run reads one connection, not {len(endpoints)}: {', '.join(sorted(endpoints))}")
+    return [registry.connector(job.read.endpoint.scheme).source(job.read.endpoint, job.read.query) for job in jobs]
+
+
+def choice_for(plans: Sequence[JobPlan], engine: str, workers: int | None, /) -> EngineChoice:
+    """The engine for all parts of these plans."""
+    at_once = [n for p in plans for n in (p.facts.readers, p.source.capabilities.max_parallel) if n is not None]
+    return select.choose(
+        engine,
+        python_rows=any(p.source.capabilities.python_rows for p in plans),
+        parts=sum(len(p.parts.parts) for p in plans),
+        workers=workers,
+        at_once=min(at_once, default=None),
+    )
+
+
+def _preload() -> threading.Thread:
+    """Import Dask while the store is asked for its catalogue: it takes 0.4 s of the start."""
+    thread = threading.Thread(
+        target=importlib.import_module, args=("etl.engine.clusters.local_cpu",), name="cuetl-import", daemon=True
+    )
+    thread.start()
+    return thread
+
+
+class _Execution:
+    """One run from its first connection to its last file."""
+
+    def __init__(self, jobs: Sequence[Job], state: Run, engine: str, workers: int | None, progress: Progress) -> None:
+        self._jobs = jobs
+        self._sources: list[Source] = []
+        self._state = state
+        self._engine = engine
+        self._workers = workers
+        self._progress = progress
+        self._warnings: list[Mapping[str, object]] = []
+        self._started = datetime.now(UTC)  # noqa: TID251 - a run takes its start from the clock here, once
+        self._clock = time.monotonic()
+        self._cluster: Cluster | None = None
+        stop_mark(state.id).clear()
+
+    def carry_out(self) -> list[RunResult]:
+        """Go until published: over a new snapshot when one is lost, in the same one when a decimal was too narrow."""
+        with tempfile.TemporaryDirectory(prefix="cuetl-") as private:
+            self._jobs = [_for_workers(job, Path(private), self._engine) for job in self._jobs]
+            self._sources = open_sources(self._jobs)
+            return self._over_snapshots()
+
+    def _over_snapshots(self) -> list[RunResult]:
+        while True:
+            try:
+                with ExitStack() as stack:
+                    return self._in_one_snapshot(stack)
+            except _NewSnapshot as lost:
+                text = f"the snapshot was lost ({lost.cause}); all parts were read again from a new one"
+                self._warnings.append({"code": "new-snapshot", "text": text})
+
+    def _in_one_snapshot(self, stack: ExitStack) -> list[RunResult]:
+        self._progress.stage("opening the snapshot")
+        self._cluster = None
+
+        def attach_all(at: Snapshot) -> None:
+            at_once = select.readers(self._workers)
+            choice = select.choose(self._engine, python_rows=True, parts=at_once, workers=self._workers, at_once=None)
+            self._cluster = self._open(stack, choice)
+            for source in self._sources:
+                self._cluster.everywhere(source.attach, at)
+
+        lead, *siblings = self._sources
+        at = stack.enter_context(lead.snapshot(siblings=siblings, attach_all=attach_all))
+        measured = False
+        while True:
+            plans = self._plan(at)
+            if self._cluster is None:
+                self._cluster = self._open(stack, choice_for(plans, self._engine, self._workers))
+            try:
+                return self._read_and_publish(at, plans, self._cluster)
+            except DecimalTooNarrow:
+                if measured:
+                    raise
+                measured = True
+                self._widen(at, plans)
+
+    def _open(self, stack: ExitStack, choice: EngineChoice) -> Cluster:
+        cluster = select.open_cluster(choice)
+        stack.callback(cluster.close)
+        return cluster
+
+    def _plan(self, at: Snapshot) -> list[JobPlan]:
+        self._progress.stage("planning")
+        readers = select.readers(self._workers)
+        pairs = zip(self._jobs, self._sources, strict=True)
+        return [compile_job(job, source, at, readers=readers, sample=True) for job, source in pairs]
+
+    def _widen(self, at: Snapshot, plans: Sequence[JobPlan]) -> None:
+        """Measure the open numerics of all sources in this snapshot, and note what they become."""
+        self._progress.stage("measuring decimals")
+        self._sources = [source.widen(at) for source in self._sources]
+        for plan, source in zip(plans, self._sources, strict=True):
+            before = {f.name: f.type for f in plan.schema}
+            for one in source.schema(at):
+                if one.name in before and before[one.name] != one.type:
+                    narrow, wide = before[one.name], one.type
+                    text = f"a value of {one.name} did not fit {narrow}; all parts were read again as {wide}"
+                    self._warnings.append({"code": "decimal-widened", "column": one.name, "text": text})
+        self._state = Run(self._state.id, restarts=self._state.restarts)
+
+    def _read_and_publish(self, at: Snapshot, plans: list[JobPlan], cluster: Cluster) -> list[RunResult]:
+        with ExitStack() as stack:
+            sessions = self._begin(stack, plans)
+            bench = _Bench(at, plans, sessions, cluster, self._progress, self._state)
+            counting = _WholeCount(plans, at)
+            counting.start()
+            try:
+                bench.read_all()
+                self._progress.stage("publishing")
+                whole = counting.finish()
+                return [r for job in range(len(plans)) for r in self._publish(bench, job, whole.get(job))]
+            finally:
+                self._state = bench.state
+                bench.let_go()
+
+    def _begin(self, stack: ExitStack, plans: Sequence[JobPlan]) -> list[list[WriteSession]]:
+        """Open a session for every dataset, after all of them were found fit to be written."""
+        sinks = [[DatasetSink(w.target, w.format, w.options) for w in plan.job.writes] for plan in plans]
+        for plan, row in zip(plans, sinks, strict=True):
+            for sink, write in zip(row, plan.job.writes, strict=True):
+                sink.check(plan.schema, write.mode)
+        sessions: list[list[WriteSession]] = []
+        for plan, row in zip(plans, sinks, strict=True):
+            opened: list[WriteSession] = []
+            sessions.append(opened)
+            for sink, write in zip(row, plan.job.writes, strict=True):
+                session = sink.begin(self._state.id, plan.schema, write.mode)
+                stack.callback(session.abort)
+                opened.append(session)
+        return sessions
+
+    def _publish(self, bench: _Bench, job: int, whole: int | None) -> list[RunResult]:
+        plan = bench.plans[job]
+        results = [bench.results[job, p.index] for p in plan.parts.parts]
+        read = sum(r.rows_read for r in results)
+        if whole is not None and whole != read:
+            raise CountMismatch(
+                f"{plan.source.title}, connection {plan.source.endpoint.name}: the whole source has {whole} rows in the"
+                f" snapshot, its parts have {read}: nothing was published",
+                hint="This is a fault of the plan; run with --partitions 1 and report it.",
+            )
+        warnings = [*self._warnings, *_warnings(plan, results)]
+        now = datetime.now(UTC)  # noqa: TID251 - the end of the run, for its record
+        out: list[RunResult] = []
+        for index, session in enumerate(bench.sessions[job]):
+            staged = [r.staged[index] for r in results]
+            dropped: dict[str, int] = {}
+            for one in staged:
+                for reason, count in one.dropped.items():
+                    dropped[reason] = dropped.get(reason, 0) + count
+            query = plan.source.query
+            requires = Requires(
+                run_id=bench.state.id,
+                rows=read if whole is None else whole,
+                snapshot=bench.at,
+                source=SourceRecord(
+                    name=plan.job.read.name,
+                    connector=plan.source.endpoint.scheme.partition("+")[0],
+                    dialect=plan.source.endpoint.scheme,
+                    server_version=bench.at.server,
+                    url=plan.source.endpoint.display(),
+                    query=query.sql or query.table or "",
+                    tables=(query.table,) if query.table else (),
+                    cut={
+                        "partitions": len(results),
+                        "reason": plan.parts.reason,
+                        "why": plan.parts.why,
+                        "remedy": plan.parts.remedy,
+                        "whole_counted": whole is not None,
+                    },
+                    rows_read=read,
+                    rows_written=sum(s.rows for s in staged),
+                    rows_dropped=dropped,
+                    started=_rfc3339(self._started),
+                    finished=_rfc3339(now),
+                ),
+                parts=tuple(_record(bench, job, result, index) for result in results),
+                special=_sum2(r.special for r in results),
+                rounded=_sum(r.rounded for r in results),
+                warnings=tuple(warnings),
+                engine=bench.cluster.choice.name,
+                workers=bench.cluster.choice.workers,
+            )
+            published = session.commit(staged, requires=requires)
+            out.append(
+                RunResult(
+                    run_id=bench.state.id,
+                    status="succeeded",
+                    target=published.target,
+                    format=published.format,
+                    version=published.version,
+                    rows=published.rows,
+                    bytes=published.bytes,
+                    partitions=len(results),
+                    engine=bench.cluster.choice.name,
+                    seconds=round(time.monotonic() - self._clock, 3),
+                    columns=published.columns,
+                    warnings=(*warnings, *published.warnings),
+                )
+            )
+        return out
+
+
+def _for_workers(job: Job, private: Path, engine: str) -> Job:
+    """The job with a password that workers in other processes can resolve.
+
+    A password typed in a URL is known to this process only: our own worker processes read it from a file in a folder
+    that only this user can open and that goes with the run; workers of somebody else's scheduler cannot.
+    """
+    endpoint = job.read.endpoint
+    if endpoint.password is None or not endpoint.password.local:
+        return job
+    if engine.startswith(select.REMOTE):
+        raise ConfigError(
+            f"the workers of {engine} cannot know a password typed in a URL",
+            hint='Name the connection in cuetl.toml with password = "${env:NAME}" or "${file:PATH}".',
+        )
+    path = private / "password"
+    path.touch(mode=0o600)
+    path.write_text(endpoint.password.resolve().reveal(), encoding="utf-8")
+    shared = replace(endpoint, password=SecretRef(f"${{file:{path}}}"))
+    return replace(job, read=replace(job.read, endpoint=shared))
+
+
+class _NewSnapshot(Exception):  # noqa: N818 - not an error: the run begins again on a new snapshot, by rule
+    """The snapshot was lost."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause)
+        self.cause = cause
+
+
+@dataclass(slots=True)
+class _Bench:
+    """The parts of one go: what is submitted, waited for, staged."""
+
+    at: Snapshot
+    plans: list[JobPlan]
+    sessions: list[list[WriteSession]]
+    cluster: Cluster
+    progress: Progress
+    state: Run
+    handles: dict[str, tuple[PartKey, int, Handle[PartResult]]] = field(default_factory=dict)
+    waits: dict[PartKey, float] = field(default_factory=dict)
+    results: dict[PartKey, PartResult] = field(default_factory=dict)
+    errors: dict[PartKey, BaseException] = field(default_factory=dict)
+
+    def read_all(self) -> None:
+        """Feed parts until all are staged.
+
+        Raises:
+            EtlError: A part failed for good.
+        """
+        keys = tuple((j, p.index) for j, plan in enumerate(self.plans) for p in plan.parts.parts)
+        rows, count = sum(p.facts.rows for p in self.plans), sum(p.facts.bytes for p in self.plans)
+        self.progress.planned(len(keys), rows, count)
+        self.progress.stage("reading")
+        choice = self.cluster.choice
+        try:
+            self._happened(Planned(keys, choice.slots if choice.kind == "remote" else 2 * choice.slots))
+            self._until_staged()
+        except KeyboardInterrupt:
+            self._happened(StopAsked())
+
+    def _until_staged(self) -> None:
+        while self.state.phase == "running":
+            for ended in self.cluster.wait(seconds=POLL_SECONDS):
+                if ended in self.handles:
+                    self._happened(self._collect(*self.handles.pop(ended)))
+            for topic, rows_more, bytes_more in self.cluster.heard():
+                if topic == self.state.id:
+                    self.progress.advanced(rows=rows_more, count=bytes_more)
+            now = time.monotonic()
+            for key in [k for k, due in self.waits.items() if due <= now]:
+                del self.waits[key]
+                self._happened(WaitOver(key))
+
+    def _collect(self, key: PartKey, attempt: int, handle: Handle[PartResult]) -> Event:
+        try:
+            result = handle.result()
+        except EtlError as error:
+            self.errors[key] = error
+            return PartBroke(key, attempt, error.retry, snapshot_lost=isinstance(error, SnapshotLost))
+        except Exception as error:  # noqa: BLE001 - whatever a driver or we got wrong: one more try, then it is told
+            self.errors[key] = error
+            return PartBroke(key, attempt, "transient" if attempt == 1 else "permanent")
+        self.results[key] = result
+        self.progress.advanced(parts=1)
+        return PartStaged(key, attempt)
+
+    def _happened(self, event: Event) -> None:
+        self.state, effects = step(self.state, event)
+        for effect in effects:
+            self._carry_out(effect)
+
+    def _carry_out(self, effect: Effect) -> None:
+        match effect:
+            case Submit(key, attempt):
+                job, index = key
+                plan = self.plans[job]
+                spec = PartTask(
+                    run_id=self.state.id,
+                    job=job,
+                    source=plan.source,
+                    at=self.at,
+                    part=plan.parts.parts[index],
+                    attempt=attempt,
+                    schema=plan.schema,
+                    sessions=tuple(self.sessions[job]),
+                )
+                self.handles[spec.key()] = (key, attempt, self.cluster.submit(run_part, spec, key=spec.key()))
+            case Wait(key, at_most):
+                self.waits[key] = time.monotonic() + random.uniform(0, at_most)  # noqa: S311 - jitter, not a secret
+            case Fail(key, why):
+                raise self._told(key, why) from self.errors[key]
+            case Restart():
+                causes = [str(e) for e in self.errors.values() if isinstance(e, SnapshotLost)]
+                raise _NewSnapshot(causes[-1] if causes else "")
+            case Stop():
+                raise Cancelled("the run was stopped: nothing was published")
+            case Publish():
+                pass
+
+    def _told(self, key: PartKey, why: str) -> EtlError:
+        """The error of a part, with the place before it."""
+        error = self.errors[key]
+        plan = self.plans[key[0]]
+        parts = plan.parts.parts
+        where = f"{plan.source.title}, connection {plan.source.endpoint.name}"
+        if len(parts) > 1:
+            where = f"part {key[1] + 1} of {len(parts)} ({describe(parts[key[1]].slice)}) of {where}"
+        attempts = self.state.parts[key].attempts
+        if attempts > 1:
+            where += f", attempt {attempts}"
+        if why:
+            where += f", {why}"
+        if isinstance(error, EtlError):
+            return error.at(where, job=key[0], partition=key[1], connection=plan.source.endpoint.name)
+        return EngineError(f"{where}: {type(error).__name__}: {error}", hint="--debug shows where; please report it.")
+
+    def let_go(self) -> None:
+        """After a failure or a stop: end what still runs, on the store and here. Nothing to do after success."""
+        if not self.handles:
+            return
+        self.cluster.everywhere(_mark, self.state.id)
+        self.cluster.cancel()
+        stop = threading.Thread(target=_cancel, args=(self.plans[0].source,), name="cuetl-cancel", daemon=True)
+        stop.start()
+        deadline = time.monotonic() + GRACE_SECONDS
+        stop.join(GRACE_SECONDS)
+        while self.handles and time.monotonic() < deadline:
+            for ended in self.cluster.wait(seconds=POLL_SECONDS):
+                self.handles.pop(ended, None)
+
+
+def _mark(run_id: str) -> None:
+    stop_mark(run_id).set()
+
+
+def _cancel(source: Source) -> None:
+    """Ask the store to stop. The run's own error is the one to tell, so a store that is gone is no news."""
+    try:
+        source.cancel()
+    except EtlError:
+        return
+
+
+def _record(bench: _Bench, job: int, result: PartResult, index: int) -> PartRecord:
+    staged = result.staged[index]
+    return PartRecord(
+        index=result.part.index,
+        key=result.part.key(),
+        slice=slice_json(result.part.slice),
+        predicate=describe(result.part.slice),
+        rows_counted=result.rows_counted,
+        rows_read=result.rows_read,
+        rows=staged.rows,
+        bytes=sum(f.bytes for f in staged.files),
+        seconds=round(result.seconds, 3),
+        attempts=bench.state.parts[job, result.part.index].attempts,
+    )
+
+
+def _warnings(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str, object]]:
+    """What the user should know of a job besides its rows."""
+    found: list[Mapping[str, object]] = []
+    parts = plan.parts
+    if parts.reason and parts.reason not in NOTES_ONLY:
+        found.append({"code": parts.reason, "text": f"{parts.why}. {parts.remedy}".rstrip()})
+    rows = [r.rows_read for r in results]
+    mean = sum(rows) / len(rows)
+    if mean >= SKEW_ROWS and max(rows) > SKEW * mean and parts.reason != "one-value":
+        text = f"the largest of {len(rows)} parts has {max(rows) / mean:.1f} times the mean of {mean:.0f} rows"
+        found.append({"code": "skew", "text": f"{text}: statistics may be old (ANALYZE)"})
+    for name, reasons in sorted(_sum2(r.special for r in results).items()):
+        for reason, count in sorted(reasons.items()):
+            text = f"{count} values of {name} ({reason}) were replaced by --special {plan.source.query.special or ''}"
+            found.append({"code": "special", "column": name, "reason": reason, "count": count, "text": text.rstrip()})
+    for name, count in sorted(_sum(r.rounded for r in results).items()):
+        text = f"{count} values of {name} were rounded by --cast {plan.source.query.cast}"
+        found.append({"code": "rounded", "column": name, "count": count, "text": text})
+    for one in plan.schema:
+        if one.read_as:
+            text = f"{one.name} ({one.source_type}) is read as the server's own text"
+            found.append({"code": "read-as-text", "column": one.name, "text": text})
+    seen = dict.fromkeys([*plan.facts.notes, *(w for r in results for w in r.warnings)])
+    found += [{"code": "note", "text": text} for text in seen]
+    return found
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _sum2(counts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    total: dict[str, dict[str, int]] = {}
+    for one in counts:
+        for name, reasons in one.items():
+            total[name] = _sum((total.get(name, {}), reasons))
+    return total
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,122 @@
+"""One partition in a worker, from spec to result: read, hand on, stage, compare counts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from connectors.base import Tally
+from etl.core.errors import CountMismatch
+from etl.engine.dask_client import tell
+from etl.run.channel import pump
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    import pyarrow as pa
+
+    from connectors.base import Source, Staged, WriteSession
+    from etl.core.partition import Partition, Snapshot
+    from etl.core.schema import Schema
+
+BATCH_BYTES = 4 << 20
+"""Arrow data per batch: what four caches and two queues hold stays small beside one row group."""
+TELL_SECONDS = 0.25
+"""Between two progress reports of one part."""
+
+_stop_marks: dict[str, threading.Event] = {}
+
+
+def stop_mark(run_id: str, /) -> threading.Event:
+    """The mark that tasks of a run in this process look at between batches."""
+    return _stop_marks.setdefault(run_id, threading.Event())
+
+
+@dataclass(frozen=True, slots=True)
+class PartTask:
+    """What a worker needs to read and stage one part: values and references, no handle, no secret, no frame."""
+
+    run_id: str
+    job: int
+    source: Source
+    at: Snapshot
+    part: Partition
+    attempt: int
+    schema: Schema
+    sessions: tuple[WriteSession, ...]
+
+    def key(self) -> str:
+        """The task's name on the cluster: new for every attempt."""
+        return f"{self.run_id}:{self.job}:{self.part.index}:{self.attempt}"
+
+
+@dataclass(frozen=True, slots=True)
+class PartResult:
+    """What comes back from a worker: counts and paths."""
+
+    job: int
+    part: Partition
+    attempt: int
+    staged: tuple[Staged, ...]
+    rows_read: int
+    rows_counted: int
+    received: int
+    seconds: float
+    special: Mapping[str, Mapping[str, int]]
+    rounded: Mapping[str, int]
+    warnings: tuple[str, ...]
+    how: str
+
+
+def run_part(task: PartTask, /) -> PartResult:
+    """Read one part and stage it for every dataset of the job.
+
+    Raises:
+        CountMismatch: Rows that the server counted, rows read and rows staged do not agree.
+        EtlError: Whatever the source or a sink refuses.
+    """
+    started = time.monotonic()
+    tally = Tally()
+    told = [started, 0, 0]
+    mark = stop_mark(task.run_id)
+
+    def passed(batch: pa.RecordBatch) -> None:
+        told[1] += batch.num_rows
+        told[2] += batch.nbytes
+        now = time.monotonic()
+        if now - told[0] >= TELL_SECONDS:
+            tell(task.run_id, int(told[1]), int(told[2]))
+            told[:] = [now, 0, 0]
+
+    batches = task.source.read(task.at, task.part, schema=task.schema, batch_bytes=BATCH_BYTES, tally=tally)
+
+    writers = [partial(session.stage, task.part, task.attempt) for session in task.sessions]
+    staged = pump(batches, writers, stopped=mark.is_set, passed=passed)
+    tell(task.run_id, int(told[1]), int(told[2]))
+    counted = tally.rows if tally.counted is None else tally.counted
+    if tally.rows != counted:
+        raise CountMismatch(
+            f"the server counted {counted} rows, {tally.rows} were read",
+            hint="Run again; report it if it happens twice.",
+        )
+    for one in staged:
+        written = one.rows + sum(one.dropped.values())
+        if written != tally.rows:
+            raise CountMismatch(f"{tally.rows} rows were read, {written} were written or dropped by a policy")
+    return PartResult(
+        job=task.job,
+        part=task.part,
+        attempt=task.attempt,
+        staged=tuple(staged),
+        rows_read=tally.rows,
+        rows_counted=counted,
+        received=tally.received,
+        seconds=time.monotonic() - started,
+        special=tally.special,
+        rounded=tally.rounded,
+        warnings=tuple(tally.warnings),
+        how=tally.how,
+    )
