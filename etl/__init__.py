@@ -1,3 +1,37 @@
 """cuETL: one consistent snapshot of a store, read in parallel, published as tensors or Parquet in one atomic step."""
 
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etl.core import errors
+    from etl.tensors.dataset import open_dataset
+
 __version__ = "0.1.0.dev0"
+
+__all__ = ["errors", "open_dataset"]
+
+_DOOR = {"errors": ("etl.core.errors", None), "open_dataset": ("etl.tensors.dataset", "open_dataset")}
+"""Public name → its module and its name there (None: the module itself), imported when first asked for."""
+
+
+def __getattr__(name: str) -> object:
+    """The public names, each from its module, so that `import etl` starts nothing.
+
+    Raises:
+        AttributeError: There is no such public name.
+    """
+    if name not in _DOOR:
+        raise AttributeError(f"module 'etl' has no attribute {name!r}")
+    module_name, inner = _DOOR[name]
+    module = importlib.import_module(module_name)
+    found: object = module if inner is None else getattr(module, inner)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The public names and those Python adds."""
+    return sorted({*globals(), *__all__})

@@ -23,7 +23,9 @@ if TYPE_CHECKING:
 USAGE = 2
 INTERRUPTED = 130
 
-_CLICK_ERROR = next(kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException")
+_CLICK_ERROR: type[Exception] = next(
+    kind for kind in typer.BadParameter.__mro__ if issubclass(kind, Exception) and kind.__name__ == "ClickException"
+)
 """Typer carries its own copy of Click (or, in older versions, imports Click): found from what it exports."""
 
 
@@ -34,6 +36,7 @@ class Once(TyperCommand):
         """Parse, and refuse a flag that is given twice instead of taking the last value in silence."""
         _, _, order = self.make_parser(ctx).parse_args(args=list(args))
         seen: set[str] = set()
+        param: Any
         for param in order:
             if param.param_type_name != "option" or param.multiple or getattr(param, "is_flag", False):
                 continue
@@ -50,13 +53,13 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["--help", "-h"], "max_content_width": 110},
+    context_settings={"max_content_width": 110},
 )
 dataset = typer.Typer(
     help="Look at a dataset, or verify its files.",
     rich_markup_mode=None,
     no_args_is_help=True,
-    context_settings={"help_option_names": ["--help", "-h"]},
+    context_settings={"max_content_width": 110},
 )
 app.add_typer(dataset, name="dataset")
 
@@ -84,7 +87,11 @@ def export(
     sql_file: Annotated[Path | None, typer.Option("--sql-file", help="A file with the query text.")] = None,
     table: Annotated[
         list[str] | None,
-        typer.Option("--table", help="A table, or a pattern such as 'sales.*'; may be repeated: one dataset each."),
+        typer.Option(
+            "--table",
+            help="A table, or a pattern such as 'sales.*'; may be repeated: one dataset each.",
+            metavar="NAME",
+        ),
     ] = None,
     format_: Annotated[
         list[str] | None,
@@ -94,7 +101,10 @@ def export(
     ] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Columns wanted, in order: a,b.")] = None,
     types: Annotated[
-        list[str] | None, typer.Option("--types", help="COLUMN=TYPE, such as v=decimal(38,18); may be repeated.")
+        list[str] | None,
+        typer.Option(
+            "--types", help="Type of a column, such as v=decimal(38,18); may be repeated.", metavar="COLUMN=TYPE"
+        ),
     ] = None,
     limit: Annotated[int | None, typer.Option("--limit", min=0, help="The first N rows, as one part.")] = None,
     features: Annotated[str | None, typer.Option("--features", help="Columns packed into the matrix x: a,b.")] = None,
@@ -120,7 +130,8 @@ def export(
     partition_bytes: Annotated[str, typer.Option("--partition-bytes", help="Size of a part in the source.")] = "128MiB",
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Workers (default: by cores).")] = None,
     param: Annotated[
-        list[str] | None, typer.Option("--param", help="NAME=VALUE for :NAME in the query; may be repeated.")
+        list[str] | None,
+        typer.Option("--param", help="Value of :NAME in the query; may be repeated.", metavar="NAME=VALUE"),
     ] = None,
     engine: Annotated[str, typer.Option("--engine", help="auto, cpu or tcp://HOST:PORT.")] = "auto",
     mode: Annotated[str, typer.Option("--mode", help="create, replace or append.")] = "create",

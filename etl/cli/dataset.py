@@ -1,0 +1,69 @@
+"""`cuetl dataset`: what a published dataset holds, and whether its files are what its manifest says."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from etl.cli import output, process
+from etl.tensors.dataset import open_dataset
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from etl.tensors.dataset import Dataset
+
+
+def show(path: str, /, *, as_json: bool, debug: bool) -> None:
+    """Print version, rows, bytes, splits and columns.
+
+    Raises:
+        DatasetError: There is no dataset, or a file of it is missing or has another size.
+    """
+    process.prepare(None, debug=debug)
+    summary = open_dataset(path).summary()
+    if as_json:
+        output.emit_json(summary)
+        return
+    lists: dict[str, Any] = {}
+    for key, value in summary.items():
+        if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
+            lists[key] = value
+        else:
+            output.text(f"{key.replace('_', ' ')}: {_said(key, value)}")
+    for key, rows in lists.items():
+        output.text()
+        output.text(f"{key.replace('_', ' ')}: {len(rows)}")
+        head = tuple(dict.fromkeys(name for row in rows for name in row))
+        output.table(head, [[_said(name, row.get(name, "")) for name in head] for row in rows])
+
+
+def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:
+    """Compare every data file with the manifest, by SHA-256 or by size.
+
+    Raises:
+        Damaged: A file is missing or differs; each is named.
+    """
+    process.prepare(None, debug=debug)
+    started = time.monotonic()
+    level = "size" if by_size else "sha256"
+    found: Dataset = open_dataset(path, verify="none")
+    found.verify(level)
+    summary: Mapping[str, object] = found.summary()
+    said = {"target": path, "status": "whole", "verified": level, "seconds": round(time.monotonic() - started, 3)}
+    said |= {key: summary[key] for key in ("format", "version", "rows", "bytes") if key in summary}
+    if as_json:
+        output.emit_json(said)
+    else:
+        version = f"version {said.get('version', '?')}"
+        output.text(f"{path}: {version} is whole ({said.get('rows', '?')} rows, every file compared by {level})")
+
+
+def _said(key: str, value: object) -> str:
+    if key == "bytes" and isinstance(value, int):
+        return output.bytes_text(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {one}" for name, one in value.items())
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,249 @@
+"""`cuetl export`: flags to jobs, jobs to datasets."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import TYPE_CHECKING, cast
+from urllib.parse import quote
+
+from connectors import registry
+from connectors.base import CutWish, Query
+from etl.cli import output, process, words
+from etl.core import lookup
+from etl.core.errors import ConfigError
+from etl.core.schema import nearest
+from etl.planning.endpoints import Job, Read, Write
+from etl.run import explain, runner
+from etl.settings import endpoint
+from etl.tensors.options import WriteOptions
+
+if TYPE_CHECKING:
+    from connectors.base import Cast, Endpoint, Mode, Special
+    from etl.tensors.options import Layout
+
+DEFAULT_FORMAT = "safetensors"
+MODES = ("create", "replace", "append")
+CASTS = ("exact", "round", "saturate")
+SPECIALS = ("error", "null", "clamp")
+NULLS = ("mask", "error", "drop")
+LAYOUTS = ("columns", "packed")
+MOST_PARTS = 100_000
+"""More parts than this are a slip of the keyboard; the plan alone would not fit a screen or a manifest."""
+
+
+@dataclass(frozen=True, slots=True)
+class Flags:
+    """The flags of `export` as typed."""
+
+    source: str
+    to: tuple[str, ...]
+    sql: str | None = None
+    sql_file: Path | None = None
+    tables: tuple[str, ...] = ()
+    formats: tuple[str, ...] = ()
+    columns: str | None = None
+    types: tuple[str, ...] = ()
+    limit: int | None = None
+    features: str | None = None
+    target: str | None = None
+    weight: str | None = None
+    key: str | None = None
+    layout: str | None = None
+    dtype: str | None = None
+    cast: str = "exact"
+    nulls: str = "mask"
+    special: str | None = None
+    split: str | None = None
+    split_key: str | None = None
+    split_salt: str | None = None
+    partition_column: str | None = None
+    partitions: int | None = None
+    partition_bytes: str = "128MiB"
+    workers: int | None = None
+    params: tuple[str, ...] = ()
+    engine: str = "auto"
+    mode: str = "create"
+    count: bool = True
+    plan: bool = False
+    as_json: bool = False
+    quiet: bool = False
+    debug: bool = False
+
+
+def export(flags: Flags, /) -> None:
+    """Carry out one `cuetl export`.
+
+    Raises:
+        EtlError: What failed; nothing was published then.
+    """
+    process.prepare(flags.source, debug=flags.debug)
+    run_id = new_run_id()
+    jobs = jobs_of(flags, run_id)
+    if flags.plan:
+        plans = explain.plan(jobs, engine=flags.engine, workers=flags.workers)
+        if flags.as_json:
+            output.emit_json(plans[0] if len(plans) == 1 else {"tables": plans})
+            return
+        for index, one in enumerate(plans):
+            if index:
+                output.text()
+            output.plan(one)
+        return
+    with output.progress(quiet=flags.quiet or flags.as_json) as progress:
+        results = runner.run(jobs, run_id=run_id, engine=flags.engine, workers=flags.workers, progress=progress)
+    if flags.as_json:
+        output.emit_results(results)
+    elif not flags.quiet:
+        output.report(results)
+
+
+def new_run_id() -> str:
+    """A name for a run: UTC time to the second, then 6 random hex digits, so that names sort by start."""
+    now = datetime.now(UTC)  # noqa: TID251 - a run is named by the moment it is asked for
+    return f"{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}"
+
+
+def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:
+    """The jobs of one `export`: one for each table, each with every target.
+
+    Only a table pattern asks the store for something: its list of tables.
+
+    Raises:
+        ConfigError: A flag is missing, malformed or at odds with another; it is named.
+    """
+    sql = _query_text(flags)
+    writes = _writes(flags)
+    words.choice(flags.mode, MODES, "--mode")
+    if flags.engine not in ("auto", "cpu") and not flags.engine.startswith("tcp://"):
+        raise ConfigError(f"--engine {flags.engine!r} is unknown", hint="Engines are auto, cpu and tcp://HOST:PORT.")
+    if flags.partitions is not None and flags.partitions > MOST_PARTS:
+        raise ConfigError(f"--partitions {flags.partitions} is more than {MOST_PARTS}")
+    params = words.assignments(flags.params, "--param")
+    if params and sql is None:
+        raise ConfigError("--param fills :NAME in a query, and there is none", hint="Give --sql or --sql-file.")
+    types = words.assignments(flags.types, "--types")
+    columns = words.names(flags.columns, "--columns") if flags.columns is not None else None
+    options = _options(flags)
+    wish = CutWish(flags.partition_column, flags.partitions, words.size(flags.partition_bytes, "--partition-bytes"))
+    at = endpoint(flags.source)
+    several = len(flags.tables) > 1 or any(_is_pattern(name) for name in flags.tables)
+    jobs = []
+    for name in _tables(at, flags.tables) if sql is None else (None,):
+        query = Query(
+            table=name,
+            sql=sql,
+            columns=columns,
+            types=types,
+            params=params,
+            limit=flags.limit,
+            key=options.key,
+            special=options.special,
+            cast=options.cast,
+            run_id=run_id,
+        )
+        under = "" if name is None or not several else f"/{quote(name.replace(chr(34), ''), safe=' ')}"
+        targets = tuple(Write(f"{to}{under}", fmt, options, cast("Mode", flags.mode)) for to, fmt in writes)
+        jobs.append(Job(Read(at, query, wish, name or "query", flags.count), targets))
+    return tuple(jobs)
+
+
+def _query_text(flags: Flags) -> str | None:
+    given = [
+        flag
+        for flag, value in (("--sql", flags.sql), ("--sql-file", flags.sql_file), ("--table", flags.tables or None))
+        if value is not None
+    ]
+    if not given:
+        raise ConfigError("nothing to read was named", hint="Give --table NAME, --sql TEXT or --sql-file FILE.")
+    if len(given) > 1:
+        raise ConfigError(f"{' and '.join(given)} were given together", hint="Give one of them.")
+    if flags.sql_file is None:
+        text = flags.sql
+    else:
+        try:
+            text = flags.sql_file.read_text(encoding="utf-8-sig")
+        except (OSError, UnicodeDecodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+            raise ConfigError(f"--sql-file {flags.sql_file} cannot be read: {why}") from error
+    if text is not None and not text.strip():
+        raise ConfigError(f"{given[0]} is empty", hint="Give the query's text.")
+    return text
+
+
+def _writes(flags: Flags) -> list[tuple[str, str]]:
+    known = lookup.modules(lookup.FORMATS)
+    for name in flags.formats:
+        if name not in known:
+            raise ConfigError(f"unknown format {name!r}", hint=nearest(name, known, what="formats"))
+    formats = flags.formats or (DEFAULT_FORMAT,) * len(flags.to)
+    if len(formats) != len(flags.to):
+        raise ConfigError(
+            f"there are {len(flags.to)} --to and {len(formats)} --format", hint="Give each --to its --format, in order."
+        )
+    for one in flags.to:
+        if not one.strip():
+            raise ConfigError("--to is empty", hint="Give the folder of the dataset.")
+        if "://" in one:
+            raise ConfigError(f"--to {one.partition('://')[0]}://… is not a local folder", hint="Give a local folder.")
+    words.refuse_twice((str(Path(one).absolute()) for one in flags.to), "--to")
+    return list(zip(flags.to, formats, strict=True))
+
+
+def _options(flags: Flags) -> WriteOptions:
+    words.choice(flags.cast, CASTS, "--cast")
+    if flags.special is not None:
+        words.choice(flags.special, SPECIALS, "--special")
+    if flags.layout is not None:
+        words.choice(flags.layout, LAYOUTS, "--layout")
+    if not flags.nulls.startswith("fill="):
+        words.choice(flags.nulls, (*NULLS, "fill=VALUE"), "--nulls")
+    listed = {
+        flag: words.names(value, flag) if value is not None else ()
+        for flag, value in (
+            ("--features", flags.features),
+            ("--target", flags.target),
+            ("--key", flags.key),
+            ("--split-key", flags.split_key),
+        )
+    }
+    return WriteOptions(
+        features=listed["--features"],
+        target=listed["--target"],
+        weight=flags.weight,
+        key=listed["--key"],
+        layout=cast("Layout | None", flags.layout),
+        dtype=flags.dtype,
+        cast=cast("Cast", flags.cast),
+        nulls=flags.nulls,
+        special=cast("Special | None", flags.special),
+        split=words.shares(flags.split, "--split") if flags.split is not None else {},
+        split_key=listed["--split-key"],
+        split_salt=flags.split_salt or "",
+    )
+
+
+def _is_pattern(name: str) -> bool:
+    return "*" in name and not name.startswith('"')
+
+
+def _tables(at: Endpoint, wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """The tables wanted, patterns replaced by the store's tables that match them (views are not taken along)."""
+    found: list[str] = []
+    known: list[str] | None = None
+    for name in wanted:
+        if not _is_pattern(name):
+            found.append(name)
+            continue
+        if known is None:
+            every = registry.connector(at.scheme).tables(at)
+            known = [one.name for one in every if "view" not in one.kind]
+        matching = [one for one in known if fnmatchcase(one, name)]
+        if not matching:
+            raise ConfigError(f"no table matches --table {name}", hint=nearest(name, known, what="tables"))
+        found.extend(one for one in matching if one not in found)
+    words.refuse_twice(found, "--table")
+    return tuple(found)
