@@ -11,12 +11,9 @@ import os
 import secrets as _random
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, NoReturn
+from typing import NoReturn
 
 from etl.core.errors import ConfigError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 _known: set[str] = set()
 _inline: dict[str, str] = {}

@@ -1,0 +1,138 @@
+"""The life of a run, event by event: tries, budgets, restarts and ends."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from etl.run.state import (
+    RETRIES,
+    Effect,
+    Event,
+    Fail,
+    PartBroke,
+    PartStaged,
+    Planned,
+    Publish,
+    Restart,
+    Run,
+    Stop,
+    StopAsked,
+    Submit,
+    Wait,
+    WaitOver,
+    WasPublished,
+    budget,
+    step,
+)
+
+
+def keys(count: int) -> tuple[tuple[int, int], ...]:
+    return tuple((0, i) for i in range(count))
+
+
+def drive(run: Run, *events: Event) -> tuple[Run, list[Effect]]:
+    effects: list[Effect] = []
+    for event in events:
+        run, more = step(run, event)
+        effects += more
+    return run, effects
+
+
+def test_no_more_parts_are_in_flight_than_there_are_slots() -> None:
+    run, effects = drive(Run("r"), Planned(keys(5), 2))
+    assert effects == [Submit((0, 0), 1), Submit((0, 1), 1)]
+    run, effects = drive(run, PartStaged((0, 1), 1))
+    assert effects == [Submit((0, 2), 1)]
+    assert run.in_flight() == 2
+
+
+def test_the_last_staged_part_publishes_once() -> None:
+    run, effects = drive(Run("r"), Planned(keys(2), 4), PartStaged((0, 0), 1), PartStaged((0, 1), 1))
+    assert effects[-1] == Publish()
+    assert run.phase == "publishing"
+    assert drive(run, PartStaged((0, 1), 1))[1] == []
+    assert drive(run, WasPublished())[0].phase == "succeeded"
+
+
+def test_a_transient_failure_waits_longer_each_time_and_then_gives_up() -> None:
+    run, _ = drive(Run("r"), Planned(keys(1), 1))
+    waits = []
+    for attempt in range(1, RETRIES + 1):
+        run, effects = drive(run, PartBroke((0, 0), attempt, "transient"))
+        (wait,) = effects
+        assert isinstance(wait, Wait)
+        waits.append(wait.at_most)
+        run, effects = drive(run, WaitOver((0, 0)))
+        assert effects == [Submit((0, 0), attempt + 1)]
+    assert waits == [2.0, 4.0, 8.0]
+    run, effects = drive(run, PartBroke((0, 0), RETRIES + 1, "transient"))
+    assert effects == [Fail((0, 0), "given up after 4 attempts")]
+    assert run.phase == "failed"
+
+
+def test_a_waiting_part_gives_its_slot_to_another() -> None:
+    _, effects = drive(Run("r"), Planned(keys(3), 1), PartBroke((0, 0), 1, "transient"))
+    assert effects == [Submit((0, 0), 1), Wait((0, 0), 2.0), Submit((0, 1), 1)]
+
+
+def test_a_permanent_failure_ends_the_run_at_once() -> None:
+    run, effects = drive(Run("r"), Planned(keys(3), 2), PartBroke((0, 1), 1, "permanent"))
+    assert effects[-1] == Fail((0, 1), "")
+    assert drive(run, PartStaged((0, 0), 1))[1] == []
+
+
+def test_the_budget_of_a_run_is_shared_by_its_parts() -> None:
+    count = 30
+    run, _ = drive(Run("r"), Planned(keys(count), count))
+    for i in range(budget(count)):
+        run, effects = drive(run, PartBroke((0, i), 1, "transient"))
+        assert isinstance(effects[0], Wait)
+    _, effects = drive(run, PartBroke((0, budget(count)), 1, "transient"))
+    assert effects == [Fail((0, budget(count)), f"the run's budget of {budget(count)} retries is used up")]
+
+
+def test_a_stale_attempt_changes_nothing() -> None:
+    run, _ = drive(Run("r"), Planned(keys(1), 1), PartBroke((0, 0), 1, "transient"), WaitOver((0, 0)))
+    assert drive(run, PartStaged((0, 0), 1)) == (run, [])
+    assert drive(run, PartBroke((0, 0), 1, "permanent")) == (run, [])
+
+
+def test_a_lost_snapshot_restarts_at_most_twice() -> None:
+    run = Run("r")
+    for _ in range(2):
+        run, effects = drive(run, Planned(keys(2), 2), PartBroke((0, 0), 1, "permanent", snapshot_lost=True))
+        assert effects[-1] == Restart()
+    run, effects = drive(run, Planned(keys(2), 2), PartBroke((0, 0), 1, "permanent", snapshot_lost=True))
+    assert effects[-1] == Fail((0, 0), "the snapshot was lost 3 times")
+    assert run.phase == "failed"
+
+
+def test_a_stop_ends_the_run_whatever_comes_after() -> None:
+    run, effects = drive(Run("r"), Planned(keys(2), 2), StopAsked(), PartStaged((0, 0), 1), PartStaged((0, 1), 1))
+    assert effects[-1] == Stop()
+    assert run.phase == "cancelled"
+
+
+@given(count=st.integers(1, 12), slots=st.integers(1, 5), data=st.data())
+def test_any_order_of_ends_stages_every_part_or_ends_the_run(count: int, slots: int, data: st.DataObject) -> None:
+    run, effects = drive(Run("r"), Planned(keys(count), slots))
+    open_: list[tuple[tuple[int, int], int]] = []
+    waiting: list[tuple[int, int]] = []
+    for _ in range(500):
+        open_ += [(e.key, e.attempt) for e in effects if isinstance(e, Submit)]
+        waiting += [e.key for e in effects if isinstance(e, Wait)]
+        if run.phase != "running":
+            break
+        assert len(open_) <= slots
+        assert open_ or waiting, "the run has come to a standstill"
+        if waiting and (not open_ or data.draw(st.booleans())):
+            run, more = step(run, WaitOver(waiting.pop(0)))
+        else:
+            key, attempt = open_.pop(data.draw(st.integers(0, len(open_) - 1)))
+            good = data.draw(st.integers(0, 3)) > 0
+            run, more = step(run, PartStaged(key, attempt) if good else PartBroke(key, attempt, "transient"))
+        effects = list(more)
+    assert run.phase in ("publishing", "failed")
+    if run.phase == "publishing":
+        assert all(p.state == "staged" for p in run.parts.values())
