@@ -63,7 +63,7 @@ def main(wheel: Path, constraints: Path) -> None:
         connection.close()
         export = [cuetl, "export", "sqlite:///own.sqlite", "--table", "things", "--to", "things", "--format", "parquet"]
         result = json.loads(say([*export, "--json"], home))
-        if (result["status"], result["rows"]) != ("done", ROWS):
+        if (result["status"], result["rows"]) != ("succeeded", ROWS):
             sys.exit(f"the export said {result}")
         said = say([python, "-c", READ, "things"], home).split()
         if said != [str(ROWS), str(ROWS * (ROWS - 1) // 2), str(ROWS // 10)]:
