@@ -1,0 +1,260 @@
+"""A dataset opened at one version: what it holds, whether its files are what the manifest says, its arrays."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import pyarrow.parquet as pq
+
+from etl.core.errors import ConfigError, Damaged, DatasetError, EtlError
+from etl.core.schema import nearest
+from etl.tensors.formats.safetensors import read_header
+from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, FileEntry, Manifest, integer, sequence, sha256_hex
+from etl.tensors.publish import current
+from etl.tensors.storage import failed, local_path, sha256_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+Verify: TypeAlias = Literal["none", "size", "sha256"]
+
+
+@dataclass(frozen=True, slots=True)
+class Split:
+    """The rows of one split.
+
+    Attributes:
+        dataset: The dataset it is of.
+        name: Its name; "all" where the dataset is not split.
+    """
+
+    dataset: Dataset
+    name: str
+
+    def __len__(self) -> int:
+        return self.dataset.manifest.splits[self.name]
+
+    @property
+    def files(self) -> tuple[FileEntry, ...]:
+        """Its files in row order."""
+        return tuple(f for f in self.dataset.manifest.files if f.split == self.name)
+
+
+@dataclass(frozen=True, slots=True)
+class Dataset:
+    """One version of a dataset, pinned when it was opened; a later publish does not change it.
+
+    Attributes:
+        path: The folder.
+        manifest: The version's manifest.
+    """
+
+    path: Path
+    manifest: Manifest
+
+    def __len__(self) -> int:
+        return self.manifest.rows
+
+    @property
+    def columns(self) -> tuple[Mapping[str, object], ...]:
+        """The manifest's `columns[]`: name, dtype, role, null count and more."""
+        return self.manifest.columns
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Split names; ("all",) where the dataset is not split."""
+        return tuple(self.manifest.splits)
+
+    def split(self, name: str, /) -> Split:
+        """The rows of one split.
+
+        Raises:
+            ConfigError: There is no such split.
+        """
+        if name not in self.splits:
+            raise ConfigError(
+                f"{self.path} has no split {name}", hint=nearest(name, self.splits, what="splits"), split=name
+            )
+        return Split(self, name)
+
+    def locate(self, path: str, /) -> Path:
+        """Where a file of this version lies now: in its place, or retired since.
+
+        Raises:
+            FileNotFoundError: In neither.
+        """
+        return _located(self.path, path)
+
+    def verify(self, level: Verify = "sha256", /) -> None:
+        """Hold that the files are what the manifest says.
+
+        "size": every file is there and has its size. "sha256": also its hash, its header or footer against the
+        manifest, sums of rows, and the chain to the parent version.
+
+        Raises:
+            Damaged: Names every bad file with both hashes.
+        """
+        bad = list(_faults(self, level))
+        if bad:
+            more = f" (and {len(bad) - 20} more)" if len(bad) > 20 else ""
+            raise Damaged(
+                f"{self.path}, version {self.manifest.version}, is damaged: {'; '.join(bad[:20])}{more}",
+                hint="Restore the files from a copy, or export again with --mode replace.",
+                faults=len(bad),
+            )
+
+    def summary(self) -> dict[str, object]:
+        """What `cuetl dataset show` prints, as JSON values."""
+        document = self.manifest.document
+        keys = ("format", "version", "dataset_id", "operation", "created_at", "rows", "bytes", "parent")
+        return {
+            "path": str(self.path),
+            **{k: document.get(k) for k in keys},
+            "splits": dict(self.manifest.splits),
+            "files": len(self.manifest.files),
+            "layout": document.get("layout"),
+            "split": document.get("split"),
+            "tensors": document.get("tensors"),
+            "columns": [_column_summary(c, self.manifest.rows) for c in self.columns],
+            "source": document.get("source"),
+            "snapshots": document.get("snapshots"),
+            "partitions": len(sequence(document.get("partitions", []))),
+            "content_sha256": document.get("content_sha256"),
+            "warnings": document.get("warnings"),
+        }
+
+
+def _column_summary(column: Mapping[str, object], rows: int) -> dict[str, object]:
+    null = column.get("null")
+    count = integer(null["count"]) if isinstance(null, dict) else 0
+    kept = ("name", "role", "kind", "dtype", "shape", "tensor", "index", "nullable", "arrow_type", "source_type")
+    return {**{k: column.get(k) for k in kept}, "nulls": count, "null_share": count / rows if rows else 0.0}
+
+
+def open_dataset(path: str | Path, /, version: int | None = None, verify: Verify = "size") -> Dataset:
+    """Open a dataset: one file is read, and with "size" each file's size is looked at.
+
+    Args:
+        path: The folder, or a `file://` URL.
+        version: An older version; None: the current one.
+        verify: "none", "size" or "sha256", see `Dataset.verify`.
+
+    Raises:
+        ConfigError: The words are wrong, or it is another storage.
+        DatasetError: There is no dataset, or no such version.
+        Damaged: Files are missing or changed.
+    """
+    if verify not in ("none", "size", "sha256"):
+        raise ConfigError(f"unknown verify {verify!r}", hint="Use none, size or sha256.")
+    folder = local_path(os.fspath(path))
+    manifest = current(folder)
+    if manifest is None:
+        why = "holds no dataset (no _manifest.json)" if folder.is_dir() else "is not there"
+        raise DatasetError(f"{folder} {why}", hint="Name the folder that was given as --to.")
+    if version is not None and version != manifest.version:
+        manifest = _older(folder, version, manifest)
+    dataset = Dataset(folder, manifest)
+    if verify != "none":
+        dataset.verify(verify)
+    return dataset
+
+
+def _older(folder: Path, version: int, newest: Manifest) -> Manifest:
+    path = folder / VERSIONS / f"{version:06d}.json"
+    # A commit that died before its switch leaves a number above the current one: such a version never was.
+    try:
+        text = path.read_bytes() if version <= newest.version else None
+    except FileNotFoundError:
+        text = None
+    if text is None:
+        have = sorted(int(p.stem) for p in path.parent.glob("*.json") if p.stem.isdigit())
+        shown = ", ".join(str(v) for v in have if v <= newest.version)
+        raise DatasetError(f"{folder} has no version {version}", hint=f"It has {shown}.", version=version)
+    return Manifest.from_json(text, where=str(path))
+
+
+def _located(folder: Path, path: str) -> Path:
+    """`<path>`, then `_retired/<path>.old`, then `<path>` once more: a rollback may move it between two looks."""
+    for place in (folder / path, folder / RETIRED / f"{path}.old", folder / path):
+        if place.is_file():
+            return place
+    raise FileNotFoundError(str(folder / path))
+
+
+def _faults(dataset: Dataset, level: Verify) -> Iterator[str]:
+    manifest = dataset.manifest
+    for file in manifest.files:
+        pairs = [(file.path, file.bytes, file.sha256)]
+        if file.text_file:
+            pairs.append((file.text_file.path, file.text_file.bytes, file.text_file.sha256))
+        for path, size, digest in pairs:
+            found = list(_file_faults(dataset.path, path, size, digest, level))
+            yield from found
+            if level == "sha256" and not found:
+                yield from _content_faults(dataset, file, path)
+    if level == "sha256":
+        yield from _document_faults(dataset)
+
+
+def _file_faults(folder: Path, path: str, size: int, digest: str, level: Verify) -> Iterator[str]:
+    try:
+        place = _located(folder, path)
+        have = place.stat().st_size
+        if have != size:
+            yield f"{path} has {have} bytes, not {size} (sha256 {sha256_of(place)}, not {digest})"
+        elif level == "sha256" and (now := sha256_of(place)) != digest:
+            yield f"{path} has sha256 {now}, not {digest}"
+    except FileNotFoundError:
+        yield f"{path} is missing (sha256 {digest})"
+    except OSError as error:
+        yield str(failed(f"{path} cannot be read", error))
+
+
+def _content_faults(dataset: Dataset, file: FileEntry, path: str) -> Iterator[str]:
+    """A file whose hash is right holds what the manifest says of it."""
+    try:
+        place = _located(dataset.path, path)
+        if path.endswith(".parquet"):
+            rows = pq.read_metadata(place).num_rows
+            if rows != file.rows:
+                yield f"{path} holds {rows} rows, the manifest says {file.rows}"
+        elif file.tensors is not None:
+            header = read_header(place)
+            spans = {name: (t.offset, t.bytes) for name, t in header.tensors.items()}
+            if header.data_start != file.data_start or spans != dict(file.tensors):
+                yield f"{path} holds other tensors than the manifest says"
+            lengths = {t.shape[0] for name, t in header.tensors.items() if not name.endswith(".values")}
+            if lengths != {file.rows}:
+                yield f"{path} holds tensors of {sorted(lengths)} rows, the manifest says {file.rows}"
+    except (OSError, EtlError) as error:
+        yield f"{path} cannot be read: {error}"
+
+
+def _document_faults(dataset: Dataset) -> Iterator[str]:
+    manifest = dataset.manifest
+    rows = dict.fromkeys(manifest.splits, 0)
+    for file in manifest.files:
+        if rows.get(file.split) != file.row_start:
+            yield f"{file.path} begins at row {file.row_start} of {file.split}, after {rows.get(file.split)} rows"
+        rows[file.split] = rows.get(file.split, 0) + file.rows
+    if rows != dict(manifest.splits) or sum(rows.values()) != manifest.rows:
+        yield f"the files hold {rows} rows, the manifest says {dict(manifest.splits)}"
+    own = dataset.path / VERSIONS / f"{manifest.version:06d}.json"
+    newest = current(dataset.path)
+    try:
+        is_current = newest is not None and newest.version == manifest.version
+        if is_current and own.read_bytes() != (dataset.path / CURRENT).read_bytes():
+            yield f"{CURRENT} differs from {VERSIONS}/{own.name}"
+        parent = manifest.document.get("parent")
+        if parent is not None:
+            name = f"{integer(parent):06d}.json"
+            digest = sha256_hex((dataset.path / VERSIONS / name).read_bytes())
+            if digest != manifest.document.get("parent_sha256"):
+                yield f"{VERSIONS}/{name} has sha256 {digest}, not {manifest.document.get('parent_sha256')}"
+    except FileNotFoundError as error:
+        yield f"{error.filename} is missing"
+    except OSError as error:
+        yield str(failed("a manifest cannot be read", error))

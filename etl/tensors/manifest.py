@@ -1,0 +1,235 @@
+"""The manifest: one immutable JSON document per version that says what a dataset is."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Self
+
+from etl.core.canonical import canonical_json
+from etl.core.errors import Damaged, DatasetError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+KIND = "cuetl-dataset"
+FORMAT_VERSION = 1
+READER = 1
+"""The highest `min_reader` that this code understands."""
+CURRENT = "_manifest.json"
+VERSIONS = "_manifests"
+RETIRED = "_retired"
+TEXT = "_text"
+
+
+@dataclass(frozen=True, slots=True)
+class TextFile:
+    """The row-aligned Parquet file beside a tensor file."""
+
+    path: str
+    bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, slots=True)
+class FileEntry:
+    """One data file, as the manifest lists it in row order.
+
+    Attributes:
+        path: Relative to the dataset.
+        split: The split its rows belong to.
+        rows: Its rows.
+        bytes: Its size.
+        sha256: Of the whole file, 64 hex digits.
+        row_start: Rows of the same split before it.
+        added_in_version: The version that brought it.
+        data_start: Where tensor data begin; None for Parquet.
+        tensors: Name → (offset from `data_start`, bytes).
+        partitions: Indexes of the partitions whose rows it holds.
+        text_file: The text beside it.
+    """
+
+    path: str
+    split: str
+    rows: int
+    bytes: int
+    sha256: str
+    row_start: int
+    added_in_version: int
+    data_start: int | None = None
+    tensors: Mapping[str, tuple[int, int]] | None = None
+    partitions: tuple[int, ...] = ()
+    text_file: TextFile | None = None
+
+    def as_json(self) -> dict[str, object]:
+        """The entry of `files[]`."""
+        entry: dict[str, object] = {
+            "path": self.path,
+            "split": self.split,
+            "rows": self.rows,
+            "row_start": self.row_start,
+            "bytes": self.bytes,
+            "sha256": self.sha256,
+            "data_start": self.data_start,
+            "tensors": {n: list(v) for n, v in (self.tensors or {}).items()},
+            "partitions": list(self.partitions),
+            "added_in_version": self.added_in_version,
+        }
+        if self.text_file is not None:
+            entry["text_file"] = {
+                "path": self.text_file.path,
+                "bytes": self.text_file.bytes,
+                "sha256": self.text_file.sha256,
+            }
+        return entry
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, object], /) -> Self:
+        """The entry of a manifest; unknown fields are ignored."""
+        tensors = entry.get("tensors")
+        text = entry.get("text_file")
+        start = entry.get("data_start")
+        return cls(
+            path=_text(entry["path"]),
+            split=_text(entry["split"]),
+            rows=integer(entry["rows"]),
+            bytes=integer(entry["bytes"]),
+            sha256=_text(entry["sha256"]),
+            row_start=integer(entry["row_start"]),
+            added_in_version=integer(entry["added_in_version"]),
+            data_start=None if start is None else integer(start),
+            tensors={_text(n): (integer(v[0]), integer(v[1])) for n, v in tensors.items()}
+            if isinstance(tensors, dict) and tensors
+            else None,
+            partitions=tuple(integer(p) for p in sequence(entry.get("partitions", []))),
+            text_file=TextFile(_text(text["path"]), integer(text["bytes"]), _text(text["sha256"]))
+            if isinstance(text, dict)
+            else None,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One version of a dataset.
+
+    Attributes:
+        document: All fields of the document as JSON values, unknown ones included.
+        files: `files[]` in row order.
+    """
+
+    document: Mapping[str, object]
+    files: tuple[FileEntry, ...]
+
+    @classmethod
+    def of(cls, document: Mapping[str, object], files: Sequence[FileEntry], /) -> Self:
+        """The manifest of these fields and files."""
+        return cls({**document, "files": [f.as_json() for f in files]}, tuple(files))
+
+    @classmethod
+    def from_json(cls, text: bytes, /, *, where: str = "the manifest") -> Self:
+        """Read a document. Unknown fields are kept and ignored.
+
+        Raises:
+            Damaged: It is not the JSON of a manifest.
+            DatasetError: It needs a newer reader.
+        """
+        try:
+            document = json.loads(text)
+        except ValueError as error:
+            raise Damaged(f"{where} is not JSON: {error}", path=where) from error
+        if not isinstance(document, dict) or document.get("kind") != KIND:
+            raise Damaged(f"{where} is not the manifest of a cuETL dataset", path=where)
+        try:
+            needed = integer(document["min_reader"])
+            if needed > READER:
+                raise DatasetError(
+                    f"{where} needs a cuETL that reads manifests of layout {needed}; this one reads up to {READER}",
+                    hint="Install a newer cuETL.",
+                )
+            files = tuple(FileEntry.from_json(entry) for entry in document["files"])
+            integer(document["version"])
+            integer(document["rows"])
+        except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+            raise Damaged(f"{where} lacks what a manifest must have: {error!r}", path=where) from error
+        return cls(document, files)
+
+    def to_json(self) -> bytes:
+        """Canonical: equal manifests are equal bytes."""
+        return canonical_json(dict(self.document))
+
+    @property
+    def version(self) -> int:
+        """Counted from 1; gaps are legal."""
+        return integer(self.document["version"])
+
+    @property
+    def format(self) -> str:
+        """Of the data files: "parquet" or "safetensors"."""
+        return _text(self.document["format"])
+
+    @property
+    def rows(self) -> int:
+        """Rows of all splits."""
+        return integer(self.document["rows"])
+
+    @property
+    def columns(self) -> tuple[Mapping[str, object], ...]:
+        """`columns[]` in order."""
+        return tuple(c for c in sequence(self.document["columns"]) if isinstance(c, dict))
+
+    @property
+    def splits(self) -> Mapping[str, int]:
+        """Split → rows, in the order in which they were named."""
+        order = [_text(s) for s in sequence(self.document.get("split_order", []))]
+        rows = self.document["splits"]
+        if not isinstance(rows, dict):
+            return {}
+        return {n: integer(rows[n]) for n in sorted(rows, key=lambda n: order.index(n) if n in order else len(order))}
+
+    @property
+    def data_paths(self) -> frozenset[str]:
+        """Every data file's relative path, text files included."""
+        texts = {f.text_file.path for f in self.files if f.text_file}
+        return frozenset(f.path for f in self.files) | texts
+
+
+def integer(value: object, /) -> int:
+    """An integer of a document: beyond ±2^53 it is written as text."""
+    if isinstance(value, bool) or not isinstance(value, int | str):
+        raise TypeError(f"{value!r} is not an integer")
+    return int(value)
+
+
+def sequence(value: object, /) -> list[object]:
+    """A list of a document."""
+    if not isinstance(value, list):
+        raise TypeError(f"{value!r} is not a list")
+    return value
+
+
+def _text(value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{value!r} is not text")
+    return value
+
+
+def sha256_hex(data: bytes, /) -> str:
+    """SHA-256 of a document."""
+    return hashlib.sha256(data).hexdigest()
+
+
+def content_sha256(files: Sequence[FileEntry], /) -> str:
+    """Hash over (split, rows, sha256) of the files: equal for equal data, whatever the run."""
+    return hashlib.sha256(canonical_json([[f.split, f.rows, f.sha256] for f in files])).hexdigest()
+
+
+def schema_sha256(columns: Sequence[Mapping[str, object]], /) -> str:
+    """Hash over name, dtype, nullable, role, tensor and index of all columns."""
+    named = [[c.get(k) for k in ("name", "dtype", "nullable", "role", "tensor", "index")] for c in columns]
+    return hashlib.sha256(canonical_json(named)).hexdigest()
+
+
+def names_sha256(names: Sequence[str], /) -> str:
+    """Hash of names joined by LF."""
+    return hashlib.sha256("\n".join(names).encode()).hexdigest()

@@ -1,0 +1,144 @@
+"""What the user wants written, checked before anything is read."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from etl.core.errors import ConfigError
+from etl.core.schema import nearest
+from etl.tensors.split import cumulative_bounds
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from connectors.base import Cast, Special
+
+Format: TypeAlias = Literal["safetensors", "parquet"]
+Layout: TypeAlias = Literal["columns", "packed"]
+NullKey: TypeAlias = Literal["error", "own_group"]
+
+DTYPES = (
+    "bool",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "float16",
+    "bfloat16",
+    "float32",
+    "float64",
+)
+"""The words of `--dtype`."""
+
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """The writing flags of `cuetl export`, as one value.
+
+    Attributes:
+        features: Columns of `x` in order; empty: every column is written on its own.
+        target: Columns of `y`.
+        weight: The column of `w`.
+        key: Columns that name a row.
+        layout: None: "packed" with features, else "columns".
+        dtype: A word of `DTYPES` for `x` (packed) or for the float and decimal columns; None: by the schema.
+        target_dtype: A word of `DTYPES` for `y`; None: the column's own.
+        cast: What happens to values that the dtype cannot hold exactly.
+        nulls: "mask", "error", "drop" or "fill=VALUE".
+        column_nulls: Column → policy, where it differs from `nulls`.
+        special: What was given as `--special`, for the manifest.
+        split: Split name → fraction as decimal text, in order; empty: one split named "all".
+        split_key: The columns whose hash decides the split.
+        split_salt: Another salt gives another split.
+        null_key: What a NULL in the split key does.
+        allow_float: Whether float columns may be split keys.
+        partition_bytes: Target size of a data file.
+        row_group_rows, row_group_bytes: A Parquet row group ends at the first of both (bytes of Arrow data).
+        pipeline: The pipeline's name, for the manifest.
+        tags: Free text of the user, for the manifest.
+
+    Raises:
+        ConfigError: A word is unknown, or fractions do not sum to 1, or a split has no key.
+    """
+
+    features: tuple[str, ...] = ()
+    target: tuple[str, ...] = ()
+    weight: str | None = None
+    key: tuple[str, ...] = ()
+    layout: Layout | None = None
+    dtype: str | None = None
+    target_dtype: str | None = None
+    cast: Cast = "exact"
+    nulls: str = "mask"
+    column_nulls: Mapping[str, str] = field(default_factory=dict)
+    special: Special | None = None
+    split: Mapping[str, str] = field(default_factory=dict)
+    split_key: tuple[str, ...] = ()
+    split_salt: str = ""
+    null_key: NullKey = "error"
+    allow_float: bool = False
+    partition_bytes: int = 128 << 20
+    row_group_rows: int = 1 << 20
+    row_group_bytes: int = 64 << 20
+    pipeline: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        _word("layout", self.layout, ("columns", "packed"))
+        _word("dtype", self.dtype, DTYPES)
+        _word("target dtype", self.target_dtype, DTYPES)
+        _word("cast", self.cast, ("exact", "round", "saturate"))
+        for policy in (self.nulls, *self.column_nulls.values()):
+            if not policy.startswith("fill="):
+                _word("nulls", policy, ("mask", "error", "drop", "fill=VALUE"))
+        for what, names in (
+            ("--features", self.features),
+            ("--target", self.target),
+            ("--key", self.key),
+            ("--split-key", self.split_key),
+        ):
+            double = next((n for n in names if names.count(n) > 1), None)
+            if double is not None:
+                raise ConfigError(f"{what} names column {double} twice", column=double)
+        for name in self.target:
+            if name in self.features:
+                raise ConfigError(
+                    f"column {name} is both a feature and the target", hint="Leave it out of --features.", column=name
+                )
+        if self.layout == "packed" and not self.features:
+            raise ConfigError("--layout packed needs --features: the columns of x, in order")
+        if self.partition_bytes < 1:
+            raise ConfigError(f"--partition-bytes is {self.partition_bytes}; it must be at least 1")
+        if self.split and not self.split_key:
+            raise ConfigError("--split needs --split-key: the column whose hash decides on which side a row is")
+        if self.split_key and not self.split:
+            raise ConfigError("--split-key needs --split: names and fractions, such as train=0.8,val=0.2")
+        for name in self.split:
+            if not _SPLIT_NAME.fullmatch(name) or name in {"all", "part"}:
+                raise ConfigError(
+                    f"{name!r} cannot be a split's name", hint="Use letters, digits and _, and not all or part."
+                )
+        if self.split:
+            cumulative_bounds(tuple(self.split.values()))
+
+    @property
+    def splits(self) -> tuple[str, ...]:
+        """Split names in order; ("all",) without a split."""
+        return tuple(self.split) or ("all",)
+
+    def nulls_of(self, column: str, /) -> str:
+        """The null policy of one column."""
+        return self.column_nulls.get(column, self.nulls)
+
+
+def _word(what: str, value: str | None, known: tuple[str, ...]) -> None:
+    if value is not None and value not in known:
+        raise ConfigError(f"unknown {what} {value!r}", hint=nearest(value, known, what="choices"))
