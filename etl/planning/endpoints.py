@@ -9,7 +9,7 @@ from connectors.base import CutWish
 
 if TYPE_CHECKING:
     from connectors.base import Endpoint, Mode, Query
-    from etl.tensors.options import WriteOptions
+    from etl.tensors.options import Format, WriteOptions
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +36,7 @@ class Write:
     """One dataset to publish at `target` in `format`."""
 
     target: str
-    format: str
+    format: Format
     options: WriteOptions
     mode: Mode = "create"
 

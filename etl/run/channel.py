@@ -128,3 +128,39 @@ def pump(
     if failures:
         raise failures[0]
     return [results[i] for i in range(len(writers))]
+
+
+def ahead(batches: Iterator[pa.RecordBatch], /) -> Iterator[pa.RecordBatch]:
+    """The same batches, read ahead by a thread: at most `DEPTH` wait besides the one in its hand.
+
+    Closing the generator closes `batches` in its thread.
+    """
+    stop = threading.Event()
+    lane = _Lane(stop)
+    failures: list[BaseException] = []
+
+    def read() -> None:
+        try:
+            for batch in batches:
+                lane.put(batch)
+                del batch
+            lane.put(_End())
+        except _Stopped:
+            pass
+        except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
+            failures.append(error)
+            stop.set()
+        finally:
+            close = getattr(batches, "close", None)
+            if close is not None:
+                close()
+
+    thread = threading.Thread(target=read, name="cuetl-read", daemon=True)
+    thread.start()
+    try:
+        yield from lane.batches()
+    except _Stopped:
+        raise failures[0] from None
+    finally:
+        stop.set()
+        thread.join()

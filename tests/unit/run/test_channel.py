@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from etl.core.errors import Cancelled, CastError, StoreUnavailable
-from etl.run.channel import DEPTH, pump
+from etl.run.channel import DEPTH, ahead, pump
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -99,3 +99,48 @@ def test_a_stop_mark_ends_the_part() -> None:
             stopped=lambda: len(seen) > 5,
             passed=lambda b: seen.append(b.num_rows),
         )
+
+
+def test_reading_ahead_keeps_order_and_stays_short() -> None:
+    made: list[int] = []
+
+    def source() -> Iterator[pa.RecordBatch]:
+        for i in range(30):
+            made.append(i)
+            yield batch(i)
+
+    got = []
+    for one in ahead(source()):
+        threading.Event().wait(0.002)
+        got.append(one.column(0)[0].as_py())
+        assert len(made) - len(got) <= DEPTH + 1
+    assert got == list(range(30))
+
+
+def test_reading_ahead_hands_on_the_failure_and_closes_early() -> None:
+    closed = threading.Event()
+
+    def source() -> Iterator[pa.RecordBatch]:
+        try:
+            yield batch(1)
+            yield batch(2)
+            raise StoreUnavailable("cut")
+        finally:
+            closed.set()
+
+    with pytest.raises(StoreUnavailable, match="cut"):
+        values(ahead(source()))
+    assert closed.is_set()
+
+    def endless() -> Iterator[pa.RecordBatch]:
+        try:
+            while True:
+                yield batch(1)
+        finally:
+            closed.set()
+
+    closed.clear()
+    stream = ahead(endless())
+    next(stream)
+    stream.close()  # type: ignore[attr-defined]  # a generator
+    assert closed.is_set()

@@ -1,0 +1,124 @@
+"""Entry points for Python: read a query as Arrow, straight from the store, in one snapshot."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from connectors import registry
+from connectors.base import Query, Tally
+from etl.core.errors import EngineError
+from etl.core.partition import Partition, Whole
+from etl.run.channel import ahead
+from etl.run.task import BATCH_BYTES
+from etl.settings import endpoint
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    import pandas as pd
+
+    from connectors.base import Cast, Source, Special
+    from etl.core.partition import Snapshot
+    from etl.core.schema import Schema
+
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """The rows of one query or table, read when asked for; every call reads anew, from a snapshot of its own.
+
+    `tally` of the last reading says what policies counted.
+    """
+
+    source: Source
+    batch_bytes: int = BATCH_BYTES
+    tally: list[Tally] = field(default_factory=list, compare=False, repr=False)
+
+    def schema(self) -> pa.Schema:
+        """The Arrow schema; no row is read."""
+        with self.source.snapshot(attach_all=_nobody) as at:
+            return self.source.schema(at).to_arrow()
+
+    def stream(self) -> Iterator[pa.RecordBatch]:
+        """The rows as record batches of about 4 MiB, in the store's order.
+
+        Two batches are read ahead; a slow consumer stops the reader. Closing the generator stops the statement.
+
+        Raises:
+            EtlError: Mapped by the connector.
+        """
+        with self.source.snapshot(attach_all=_nobody) as at:
+            yield from self._batches(at, self.source.schema(at))
+
+    def to_arrow(self) -> pa.Table:
+        """All rows as one table; empty results have the full schema.
+
+        Raises:
+            EtlError: Mapped by the connector.
+        """
+        with self.source.snapshot(attach_all=_nobody) as at:
+            schema = self.source.schema(at)
+            return pa.Table.from_batches(list(self._batches(at, schema)), schema.to_arrow())
+
+    def to_pandas(self) -> pd.DataFrame:
+        """All rows as a pandas frame of Arrow-backed columns: integers, decimals and NULL stay what they are."""
+        import pandas as pd  # noqa: PLC0415 - only this door needs pandas
+
+        return self.to_arrow().to_pandas(types_mapper=pd.ArrowDtype)
+
+    def _batches(self, at: Snapshot, schema: Schema) -> Iterator[pa.RecordBatch]:
+        tally = Tally()
+        self.tally[:] = [tally]
+        part = Partition(0, Whole())
+        return ahead(self.source.read(at, part, schema=schema, batch_bytes=self.batch_bytes, tally=tally))
+
+
+def read_sql(
+    source: str,
+    sql: str | None = None,
+    /,
+    *,
+    table: str | None = None,
+    columns: Sequence[str] | None = None,
+    params: Mapping[str, object] | None = None,
+    types: Mapping[str, str] | None = None,
+    limit: int | None = None,
+    special: Special | None = None,
+    cast: Cast = "exact",
+) -> Rows:
+    """The rows of a query or table of a connection, to be read when asked for.
+
+    Args:
+        source: A connection of `cuetl.toml`, or a URL.
+        sql: Query text, taken as written; or give `table`.
+        table: A table's name.
+        columns: The columns wanted, in order.
+        params: Values for `:name` in the text.
+        types: Column → Arrow type, as `--types`.
+        limit: The first N rows.
+        special: As `--special`.
+        cast: As `--cast`.
+
+    Raises:
+        ConfigError: The source is unknown or the text is not one read-only statement.
+    """
+    at = endpoint(source)
+    query = Query(
+        table=table,
+        sql=sql,
+        columns=tuple(columns) if columns is not None else None,
+        types=dict(types or {}),
+        params=dict(params or {}),
+        limit=limit,
+        special=special,
+        cast=cast,
+    )
+    return Rows(registry.connector(at.scheme).source(at, query))
+
+
+def _nobody(at: Snapshot) -> None:
+    """One reader in this process: nobody else is to be attached."""
+    if at.kind == "none":
+        raise EngineError("a snapshot of kind none has nobody to attach")
