@@ -185,9 +185,12 @@ def _readable(installation: Installation, home: Path, user: tuple[str, ...]) -> 
     try:
         process.tell([str(installation.bin / "initdb"), "--version"], home, user=user)
     except (process.ServerError, OSError):
-        root = home / "server"
-        shutil.copytree(installation.bin.parent, root, symlinks=True)
-        return root / "bin"
+        # Wheels keep some libraries beside the package, found by relative path: NAME and NAME.libs travel together.
+        packages = next(one for one in installation.bin.parents if one.name == "site-packages")
+        inside = installation.bin.relative_to(packages)
+        for package in packages.glob(f"{inside.parts[0]}*"):
+            shutil.copytree(package, home / "server" / package.name, symlinks=True)
+        return home / "server" / inside
     return installation.bin
 
 
