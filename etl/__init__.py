@@ -6,14 +6,19 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from etl.api import read_sql
     from etl.core import errors
     from etl.tensors.dataset import open_dataset
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["errors", "open_dataset"]
+__all__ = ["errors", "open_dataset", "read_sql"]
 
-_DOOR = {"errors": ("etl.core.errors", None), "open_dataset": ("etl.tensors.dataset", "open_dataset")}
+_DOOR = {
+    "errors": ("etl.core.errors", None),
+    "open_dataset": ("etl.tensors.dataset", "open_dataset"),
+    "read_sql": ("etl.api", "read_sql"),
+}
 """Public name → its module and its name there (None: the module itself), imported when first asked for."""
 
 

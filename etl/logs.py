@@ -33,7 +33,7 @@ NOISY = ("distributed", "dask", "tornado", "asyncio", "bokeh")
 
 _KEY = r"(?:password|passwd|pwd|secret|token|api[_-]?key|authorization|dsn|credential)s?"
 _SHAPE = re.compile(r"([A-Za-z][A-Za-z0-9+.\-]*://[^\s:/@'\"]*):(\S*)@")
-_ASSIGNED = re.compile(rf"(?i)(\b[\w.\-]*{_KEY}\s*=\s*)(?![\"']?\${{)(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&)}}\]\"']+)")
+_ASSIGNED = re.compile(rf"(?i)(\b[\w.\-]*{_KEY}\s*=\s*)(?![\"']?\$\{{)(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;&)}}\]\"']+)")
 _QUOTED_KEY = re.compile(rf"(?i)([\"'][\w.\-]*{_KEY}[\"']\s*:\s*)(?![\"']?\$\{{)(\"[^\"\n]*\"|'[^'\n]*'|[^\s,;}}\]]+)")
 _LINE = re.compile(rf"(?im)(\b[\w.\-]*{_KEY}\s*:\s*)(?!\$\{{)([^\s,;]+)(?=\s*$)")
 _HEADER = re.compile(

@@ -60,9 +60,13 @@ def build(shop: Path, /) -> None:
     try:
         shop.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.closing(sqlite3.connect(fresh, isolation_level=None)) as database:
-            database.executescript("pragma journal_mode = off; pragma synchronous = off;")  # rebuilt whole when lost
-            database.executescript("begin;" + sql_text("demo/schema.sql"))
-            database.executescript(sql_text("demo/rows.sql") + ";commit; analyze;")
+            steps = (
+                "pragma journal_mode = off; pragma synchronous = off;",  # rebuilt whole when lost
+                sql_text("demo/schema.sql"),
+                sql_text("demo/rows.sql"),
+                "analyze;",
+            )
+            database.executescript("\n".join(steps))
         fresh.replace(shop)
     except (OSError, sqlite3.Error) as error:
         said = error.strerror if isinstance(error, OSError) else str(error)

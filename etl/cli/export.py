@@ -23,7 +23,7 @@ from etl.tensors.options import WriteOptions
 
 if TYPE_CHECKING:
     from connectors.base import Cast, Endpoint, Mode, Special
-    from etl.tensors.options import Layout
+    from etl.tensors.options import Format, Layout
 
 DEFAULT_FORMAT = "safetensors"
 MODES = ("create", "replace", "append")
@@ -146,7 +146,9 @@ def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:
             run_id=run_id,
         )
         under = "" if name is None or not several else f"/{quote(name.replace(chr(34), ''), safe=' ')}"
-        targets = tuple(Write(f"{to}{under}", fmt, options, cast("Mode", flags.mode)) for to, fmt in writes)
+        targets = tuple(
+            Write(f"{to}{under}", cast("Format", fmt), options, cast("Mode", flags.mode)) for to, fmt in writes
+        )
         jobs.append(Job(Read(at, query, wish, name or "query", flags.count), targets))
     return tuple(jobs)
 

@@ -217,9 +217,8 @@ def plan(value: Mapping[str, Any], /) -> None:
     )
     text()
     parts = value["partitions"]
-    text(f"{len(parts)} {'part' if len(parts) == 1 else 'parts'}: {value['why']}")
-    if value["reason"]:
-        text(f"{value['reason']}{_after(value['remedy'])}")
+    code = f" ({value['reason']})" if value["reason"] else ""
+    text(f"{len(parts)} {'part' if len(parts) == 1 else 'parts'}: {value['why']}{code}{_after(value['remedy'])}")
     for one in parts:
         text()
         text(f"{one['index'] + 1}. {one['slice']}: about {count(one['rows'])} rows, {bytes_text(one['bytes'])}")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import re
 from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
@@ -24,7 +25,7 @@ UNITS = {
     "gb": 10**9,
     "tb": 10**12,
 }
-_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d+)?)\s*([A-Za-z]*)\s*", re.ASCII)
 _SPLIT_NAME = re.compile(r"[A-Za-z][A-Za-z0-9_]*")
 
 
@@ -100,7 +101,7 @@ def shares(text: str, flag: str, /) -> dict[str, str]:
         ConfigError: A share is no number above 0, a name is unfit for a file name or given twice, or the sum is not 1.
     """
     found = assignments(text.split(","), flag)
-    total = Decimal(0)
+    total = Fraction(0)
     for name, share in found.items():
         if not _SPLIT_NAME.fullmatch(name):
             raise ConfigError(f"{flag} name {name!r} is not made of letters, digits and _")
@@ -110,9 +111,12 @@ def shares(text: str, flag: str, /) -> dict[str, str]:
             exact = Decimal(-1)
         if not exact.is_finite() or not 0 < exact <= 1:
             raise ConfigError(f"{flag} share of {name} is {share!r}", hint="A share is a number above 0, at most 1.")
-        total += exact
+        total += Fraction(exact)  # a sum of Decimals would be rounded to 28 digits
     if total != 1:
-        raise ConfigError(f"the shares of {flag} sum to {total}, not 1", hint="Write it as train=0.8,val=0.1,test=0.1.")
+        raise ConfigError(
+            f"the shares of {flag} sum to {float(total):.12g}{' or so' * (float(total) == 1)}, not 1",
+            hint="Write it as train=0.8,val=0.1,test=0.1.",
+        )
     return {name: share.strip() for name, share in found.items()}
 
 

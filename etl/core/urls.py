@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 from etl.core.errors import ConfigError
-from etl.core.secrets import remember
+from etl.core.secrets import is_reference, remember
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -137,7 +137,7 @@ def _remember_candidate(rest: str) -> None:
     """Whatever may be a password must not be printed, even when the URL is refused."""
     before, at, _ = rest.rpartition("@")
     _, colon, candidate = before.partition(":")
-    if at and colon:
+    if at and colon and not is_reference(candidate):
         remember(candidate)
         remember(unquote(candidate, errors="ignore"))
 

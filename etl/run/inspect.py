@@ -7,15 +7,18 @@ from typing import TYPE_CHECKING
 
 from connectors import registry
 from connectors.base import CutWish, Tally
-from etl.core.errors import DecimalTooNarrow
+from etl.core.errors import ConfigError, DecimalTooNarrow
 from etl.core.partition import Partition, Whole
+from etl.core.schema import Schema
+from etl.tensors.options import WriteOptions
+from etl.tensors.pack import plan_columns
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from connectors.base import Source
     from etl.core.partition import Snapshot
-    from etl.core.schema import Field, Schema
+    from etl.core.schema import Field
     from etl.planning.endpoints import Read
 
 LOOKED_AT = 1000
@@ -28,11 +31,13 @@ class ColumnLook:
     """One column: what the store calls it, what arrives, and how often it is NULL in the rows looked at.
 
     `special` counts values that Arrow cannot hold; `nulls` leaves them out. Both are of `Inspection.looked_at` rows.
+    `tensor_dtype` is "" for a column that no tensor can hold; text goes beside the tensors.
     """
 
     field: Field
     nulls: int
     special: int
+    tensor_dtype: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,13 +79,22 @@ def inspect(read: Read, /, *, rows: int) -> Inspection:
     columns = []
     for index, field in enumerate(schema):
         special = sum(tally.special.get(field.name, {}).values())
-        columns.append(ColumnLook(field, sum(b.column(index).null_count for b in batches) - special, special))
+        nulls = sum(batch.column(index).null_count for batch in batches) - special
+        columns.append(ColumnLook(field, nulls, special, _tensor_dtype(field)))
     cells = [
         tuple(batch.column(index)[row].as_py() for index in range(len(schema)))
         for batch in batches
         for row in range(batch.num_rows)
     ][:rows]
     return Inspection(source.title, facts.rows, facts.bytes, looked_at, tuple(columns), tuple(cells), facts.notes)
+
+
+def _tensor_dtype(field: Field) -> str:
+    try:
+        planned = plan_columns(Schema((field,)), WriteOptions(), "safetensors").columns
+    except ConfigError:
+        return ""
+    return planned[0].dtype if planned else ""
 
 
 def _read(source: Source, at: Snapshot, schema: Schema) -> tuple[list[pa.RecordBatch], Tally]:
