@@ -183,8 +183,9 @@ def _certificate(home: Path, user: tuple[str, ...]) -> None:
 def _readable(installation: Installation, home: Path, user: tuple[str, ...]) -> Path:
     """The folder of programs that `user` can run: a copy when the checkout lies in a folder closed to others."""
     try:
-        process.tell([str(installation.bin / "initdb"), "--version"], home, user=user)
-    except (process.ServerError, OSError):
+        # Asked by a program of its own: setpriv may still start a file that what it started then cannot see.
+        process.tell(["test", "-x", str(installation.bin / "postgres")], home, user=user)
+    except process.ServerError:
         # Wheels keep some libraries beside the package, found by relative path: NAME and NAME.libs travel together.
         packages = next(one for one in installation.bin.parents if one.name == "site-packages")
         inside = installation.bin.relative_to(packages)
