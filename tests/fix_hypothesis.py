@@ -1,4 +1,4 @@
-"""How property tests run: no deadline per example, since a loaded machine is not a fault, and the same examples in CI."""
+"""Property tests: no deadline per example, since a loaded machine is no fault, and the same examples everywhere."""
 
 from __future__ import annotations
 
