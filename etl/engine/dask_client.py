@@ -6,10 +6,11 @@ import logging
 import queue
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from distributed import Client, Future, KilledWorker, get_worker
+from distributed import Client, Future, KilledWorker
 from distributed.client import FutureCancelledError
 
 from etl.core.errors import Cancelled, WorkerLost
+from etl.engine.events import TOPIC
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from etl.engine.base import EngineChoice, SpecT
 
 ResultT = TypeVar("ResultT")
-TOPIC = "cuetl-progress"
 
 QUIET = {
     "distributed.scheduler.allowed-failures": 0,
@@ -120,8 +120,3 @@ class DaskCluster:
             logging.getLogger(name).setLevel(logging.CRITICAL)
         self._client.close()
         self._close()
-
-
-def tell(topic: str, rows: int, count: int, /) -> None:
-    """From inside a task: report progress to the client."""
-    get_worker().log_event(TOPIC, (topic, rows, count))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from connectors.base import Tally
 from etl.core.errors import CountMismatch
-from etl.engine.dask_client import tell
+from etl.engine.events import tell
 from etl.run.channel import pump
 
 if TYPE_CHECKING:
