@@ -21,6 +21,7 @@ from etl.core.schema import nearest
 from etl.tensors import manifest as documents
 from etl.tensors.formats.parquet import SUFFIX as PARQUET
 from etl.tensors.formats.parquet import ParquetPart
+from etl.tensors.formats.safetensors import TensorPart
 from etl.tensors.manifest import FileEntry, Manifest, TextFile
 from etl.tensors.options import WriteOptions
 from etl.tensors.pack import PackPlan, plan_columns
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from connectors.base import Mode, PartRecord, Requires
     from etl.core.partition import Partition, Slice
     from etl.core.schema import Schema
+    from etl.tensors.cast import CastCount
     from etl.tensors.options import Format
     from etl.tensors.pack import ColumnPlan
 
@@ -228,21 +230,23 @@ class DatasetSession:
         stem = f"{self.run_id}-{part.index:05d}-{attempt}"
         files: dict[str, PartFiles] = {}
         counts = _Counts(self.plan)
+        casts: dict[str, CastCount] = {}
+        place = f"partition {part.index}"
         rows = 0
         try:
             for batch in batches:
                 first = rows
                 rows += batch.num_rows
-                kept = counts.take(batch, f"partition {part.index}", first)
+                kept = counts.take(batch, place, first)
                 if self.split is None:
-                    self._open(files, "all", stem, token).write(kept)
+                    self._open(files, "all", stem, token, place, casts).write(kept)
                 elif kept.num_rows:
                     ids = self.split.assign(kept)
                     for index, name in enumerate(self.split.names):
                         mask = ids == index
                         if mask.any():
                             side = kept if mask.all() else kept.filter(mask_of(mask))
-                            self._open(files, name, stem, token).write(side)
+                            self._open(files, name, stem, token, place, casts).write(side)
                             del side
                 # The reader may use a batch's memory again only when nobody holds the batch.
                 del batch, kept
@@ -259,7 +263,7 @@ class DatasetSession:
             rows=sum(f.rows for f in done),
             dropped=counts.dropped,
             files=tuple(done),
-            columns=counts.columns,
+            columns=counts.columns(casts),
         )
 
     def commit(self, staged: Sequence[Staged], /, *, requires: Requires) -> Published:
@@ -304,22 +308,35 @@ class DatasetSession:
         """Remove what was staged; may be called twice, and after a commit does nothing."""
         drop_stage(self.folder)
 
-    def _open(self, files: dict[str, PartFiles], split: str, stem: str, token: str) -> PartFiles:
+    def _open(
+        self,
+        files: dict[str, PartFiles],
+        split: str,
+        stem: str,
+        token: str,
+        place: str,
+        casts: dict[str, CastCount],
+    ) -> PartFiles:
         one = files.get(split)
         if one is None:
             prefix = f"{_prefix(split)}-{stem}"
-            one = files[split] = self._format(split, lambda n: f"{prefix}-{n:03d}", f".{token}.tmp")
+            one = files[split] = self._format(split, lambda n: f"{prefix}-{n:03d}", f".{token}.tmp", place, casts)
         return one
 
-    def _format(self, split: str, name: Callable[[int], str], end: str) -> PartFiles:
+    def _format(
+        self, split: str, name: Callable[[int], str], end: str, place: str, casts: dict[str, CastCount]
+    ) -> PartFiles:
+        options = self.options
+        if self.format == "safetensors":
+            return TensorPart(self.folder, self.schema, self.plan, split, name, end, options, place, casts)
         return ParquetPart(
             self.folder,
             self.schema.to_arrow(),
             split,
             lambda n: f"{name(n)}{PARQUET}{end}",
-            file_bytes=self.options.partition_bytes,
-            group_rows=self.options.row_group_rows,
-            group_bytes=self.options.row_group_bytes,
+            file_bytes=options.partition_bytes,
+            group_rows=options.row_group_rows,
+            group_bytes=options.row_group_bytes,
         )
 
     def _undo(self, files: Mapping[str, PartFiles], stem: str, token: str) -> None:
@@ -337,7 +354,7 @@ class DatasetSession:
         entries: list[FileEntry] = []
         for split in self._splits:
             if not found[split] and self.mode != "append":
-                empty = self._format(split, self._empty_name(split), ".tmp")
+                empty = self._format(split, self._empty_name(split), ".tmp", "no partition", {})
                 found[split] = [(-1, f) for f in empty.close(empty=True)]
             start = 0
             for index, file in found[split]:
@@ -488,6 +505,11 @@ class _Counts:
             nulls = array.null_count
             if not nulls:
                 continue
+            if not column.field.nullable:
+                raise SchemaError(
+                    f"column {column.field.name} was declared NOT NULL and holds a NULL in {place}",
+                    column=column.field.name,
+                )
             if column.nulls == "error":
                 row = int(np.flatnonzero(~valid_of(array))[0])
                 raise CastError(
@@ -501,8 +523,7 @@ class _Counts:
                 drop = valid if drop is None else drop & valid
         kept = batch if drop is None else batch.filter(mask_of(drop))
         self._dropped += batch.num_rows - kept.num_rows
-        for column in self._plan.columns:
-            name = column.field.name
+        for name in self._null:
             self._null[name] += kept.column(kept.schema.get_field_index(name)).null_count
         return kept
 
@@ -516,10 +537,12 @@ class _Counts:
         """Reason → rows left out."""
         return {"null": self._dropped} if self._dropped else {}
 
-    @property
-    def columns(self) -> dict[str, dict[str, object]]:
+    def columns(self, casts: Mapping[str, CastCount]) -> dict[str, dict[str, object]]:
         """Column → what was counted."""
-        return {name: {"null": count} for name, count in self._null.items()}
+        found: dict[str, dict[str, object]] = {name: {"null": count} for name, count in self._null.items()}
+        for name, cast in casts.items():
+            found[name].update(n_rounded=cast.n_rounded, n_saturated=cast.n_saturated, max_abs_error=cast.max_abs_error)
+        return found
 
 
 def check_counts(staged: Sequence[Staged], requires: Requires, target: str, /) -> None:

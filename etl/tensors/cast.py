@@ -1,0 +1,359 @@
+"""One column's values into one dtype, in bulk: exact, or with what was changed counted.
+
+The rules are of the column's type alone. A value that cannot be carried is reported by its place; nothing is ever
+turned into infinity, NaN or a NULL on the way.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from decimal import ROUND_HALF_UP, Context, Decimal
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl.tensors.views import Column, bits_of, valid_of, values_of
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from connectors.base import Cast
+
+_MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
+_BIG = Context(prec=120)
+
+
+@dataclass(slots=True)
+class CastCount:
+    """What casting a column changed, over all its batches."""
+
+    n_rounded: int = 0
+    n_saturated: int = 0
+    max_abs_error: float = 0.0
+
+
+class Refused(Exception):  # noqa: N818 - never leaves etl.tensors: the writer says it with column and key
+    """A value cannot be carried.
+
+    Attributes:
+        row: Its row in the column given.
+        why: In a few words.
+    """
+
+    def __init__(self, row: int, why: str) -> None:
+        super().__init__(why)
+        self.row = row
+        self.why = why
+
+
+def plain_values(column: Column, /) -> NDArray[Any]:
+    """The values of a fixed-width column as NumPy, [rows]; NULL slots hold anything. Shared memory where possible.
+
+    bool as bool; integers and floats as they are; dates int32 days; times, durations and timestamps int64
+    microseconds (from nanoseconds rounded down where not whole: see `sub_micro`); dictionaries their int32 indices.
+    """
+    kind, types = column.type, pa.types
+    if types.is_boolean(kind):
+        return bits_of(column.buffers()[1], column.offset, len(column))
+    if types.is_dictionary(kind):
+        return plain_values(column.indices)
+    if types.is_signed_integer(kind):
+        return values_of(column, f"i{kind.bit_width // 8}")
+    if types.is_unsigned_integer(kind):
+        return values_of(column, f"u{kind.bit_width // 8}")
+    if types.is_floating(kind):
+        return values_of(column, f"f{kind.bit_width // 8}")
+    if types.is_date32(kind):
+        return values_of(column, np.int32)
+    if types.is_timestamp(kind) or types.is_duration(kind) or types.is_time(kind):
+        raw = values_of(column, f"i{kind.bit_width // 8}")
+        if kind.unit == "us":
+            return raw
+        if kind.unit == "ns":
+            whole: NDArray[Any] = np.floor_divide(raw, 1000)
+            return whole
+        return _scaled_up(raw.astype(np.int64), _MICROS[kind.unit], valid_of(column))
+    raise TypeError(str(kind))
+
+
+def _scaled_up(raw: NDArray[np.int64], factor: int, valid: NDArray[np.bool_]) -> NDArray[np.int64]:
+    limit = (2**63 - 1) // factor
+    outside = ((raw > limit) | (raw < -limit)) & valid
+    if outside.any():
+        raise Refused(int(np.flatnonzero(outside)[0]), "beyond int64 microseconds")
+    return raw * factor
+
+
+def into(column: Column, out: NDArray[Any], dtype: str, policy: Cast, count: CastCount, /, *, fill: Any = 0) -> None:
+    """Write a column's values into `out` [rows] (uint16 bits for bfloat16); absent ones as `fill`.
+
+    Args:
+        column: Fixed-width Arrow column (not a list).
+        out: Any strides.
+        dtype: The tensor's dtype in words.
+        policy: exact, round or saturate.
+        count: Added to.
+        fill: The value of absent ones, in the tensor's dtype.
+
+    Raises:
+        Refused: A value cannot be carried under the policy.
+    """
+    valid = valid_of(column) if column.null_count else None
+    kind = column.type
+    if pa.types.is_decimal(kind):
+        if dtype == "int64":
+            # `pack` gives a decimal column this dtype only as the scaled integer of at most 18 digits.
+            out[:] = values_of(column, "V16").view(np.int64)[0::2]
+        else:
+            _floats(*_decimals(column, valid), out, dtype, policy, count, valid, _DecimalBack(column))
+    else:
+        values = plain_values(column)
+        if policy == "exact" and getattr(kind, "unit", "") == "ns":
+            _whole_micros(column, kind, valid)
+        _numbers(values, out, dtype, policy, count, valid)
+    if valid is not None:
+        out[~valid] = fill
+
+
+def _whole_micros(column: Column, kind: Any, valid: NDArray[np.bool_] | None) -> None:
+    raw = values_of(column, f"i{kind.bit_width // 8}")
+    odd = raw % 1000 != 0
+    if valid is not None:
+        odd &= valid
+    if odd.any():
+        raise Refused(int(np.flatnonzero(odd)[0]), "finer than microseconds")
+
+
+def _numbers(
+    values: NDArray[Any],
+    out: NDArray[Any],
+    dtype: str,
+    policy: Cast,
+    count: CastCount,
+    valid: NDArray[np.bool_] | None,
+) -> None:
+    if values.dtype == out.dtype and dtype != "bfloat16":
+        out[:] = values
+        return
+    if valid is not None and not valid.all():
+        values = np.where(valid, values, values.dtype.type(0))
+    source, whole = values.dtype.kind, np.dtype(out.dtype).kind in "iub" and dtype != "bfloat16"
+    if source == "b":
+        # Through int8, since a bool cannot be cast to bfloat16 bits.
+        values = values.astype(np.int8)
+        source = "i"
+    if whole:
+        _integers(values, out, source, policy, count)
+    else:
+        _floats(values, None, out, dtype, policy, count, valid, None)
+
+
+def _integers(values: NDArray[Any], out: NDArray[Any], source: str, policy: Cast, count: CastCount) -> None:
+    to_bool = out.dtype.kind == "b"
+    low, high = (0, 1) if to_bool else (int(np.iinfo(out.dtype).min), int(np.iinfo(out.dtype).max))
+    if source == "f":
+        nan = np.isnan(values)
+        if nan.any():
+            raise Refused(int(np.flatnonzero(nan)[0]), "NaN is no integer")
+        rounded = np.rint(values)
+        changed = rounded != values
+        # high + 1 is a power of two, so exact as a float; high itself may round up.
+        over = rounded >= float(high + 1)
+        under = rounded < float(low)
+    else:
+        rounded, changed = values, np.zeros(len(values), np.bool_)
+        info = np.iinfo(values.dtype)
+        over = values > high if info.max > high else changed
+        under = values < low if info.min < low else changed
+    outside = over | under
+    if policy == "exact" and (changed | outside).any():
+        bad = int(np.flatnonzero(changed | outside)[0])
+        raise Refused(bad, f"outside {low} to {high}" if outside[bad] else "not a whole number")
+    if outside.any() and policy == "round":
+        raise Refused(int(np.flatnonzero(outside)[0]), f"outside {low} to {high}")
+    if outside.any():
+        inside = np.where(outside, 0, rounded).astype(out.dtype)
+        out[:] = np.where(over, np.array(high, out.dtype), np.where(under, np.array(low, out.dtype), inside))
+        count.n_saturated += int(outside.sum())
+        changed &= ~outside
+    else:
+        out[:] = rounded.astype(out.dtype)
+    if changed.any():
+        count.n_rounded += int(changed.sum())
+        count.max_abs_error = max(count.max_abs_error, float(np.abs(rounded - values)[changed].max()))
+
+
+def _floats(
+    values: NDArray[Any],
+    wide: NDArray[np.float64] | None,
+    out: NDArray[Any],
+    dtype: str,
+    policy: Cast,
+    count: CastCount,
+    valid: NDArray[np.bool_] | None,
+    back: _DecimalBack | None,
+) -> None:
+    """Numbers into a float dtype. `wide`: the values of a decimal column, correctly rounded to float64."""
+    exact = wide if wide is not None else values
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype == "bfloat16":
+            bits, seen = _bfloat16(exact)
+            result: NDArray[Any] = bits
+        else:
+            result = exact.astype(out.dtype)
+            seen = result.astype(np.float64) if result.dtype != np.float64 else result
+    finite = np.isfinite(exact) if exact.dtype.kind == "f" else np.ones(len(exact), np.bool_)
+    over = np.isinf(seen) & finite
+    if back is not None:
+        changed = back.changed(seen, dtype, over)
+    elif exact.dtype.kind == "f":
+        changed = (seen != exact) & finite & ~over
+    else:
+        changed = _inexact(exact, seen) & ~over
+    if valid is not None:
+        over &= valid
+        changed &= valid
+    if policy == "exact" and (changed | over).any():
+        bad = int(np.flatnonzero(changed | over)[0])
+        raise Refused(bad, "beyond the largest finite value" if over[bad] else "not exact in this dtype")
+    if over.any():
+        if policy == "round":
+            raise Refused(int(np.flatnonzero(over)[0]), "beyond the largest finite value")
+        largest = _largest(dtype, out.dtype)
+        result = np.where(over, np.where(np.signbit(seen), largest[0], largest[1]), result)
+        count.n_saturated += int(over.sum())
+    if changed.any():
+        count.n_rounded += int(changed.sum())
+        gap = np.abs(seen - exact.astype(np.float64))[changed]
+        count.max_abs_error = max(count.max_abs_error, float(gap.max()))
+    out[:] = result
+
+
+def _inexact(values: NDArray[Any], seen: NDArray[np.float64]) -> NDArray[np.bool_]:
+    """Where a float64 image is not the integer."""
+    differs: NDArray[np.bool_]
+    if values.dtype.itemsize < 8:
+        differs = seen != values.astype(np.float64)
+        return differs
+    unsigned = values.dtype.kind == "u"
+    edge = 2.0**64 if unsigned else 2.0**63
+    outside = (seen >= edge) | (seen < (0.0 if unsigned else -edge))
+    again = np.where(outside, 0.0, seen).astype(values.dtype)
+    differs = (again != values) | outside
+    return differs
+
+
+def _bfloat16(values: NDArray[Any]) -> tuple[NDArray[np.uint16], NDArray[np.float64]]:
+    """Bits rounded once (nearest, ties to even), and what they stand for.
+
+    Through float32 rounded to odd: a second rounding after one to nearest could go the wrong way.
+    """
+    wide = values.astype(np.float64)
+    narrow = wide.astype(np.float32)
+    bits = narrow.view(np.uint32).astype(np.uint64)
+    finite = np.isfinite(narrow)
+    inexact = finite & (narrow.astype(np.float64) != wide)
+    bits -= inexact & (np.abs(narrow.astype(np.float64)) > np.abs(wide))
+    bits |= inexact
+    rounded = np.where(finite, (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16, bits >> 16)
+    rounded = np.where(np.isnan(narrow), rounded | 0x40, rounded).astype(np.uint16)
+    image = (rounded.astype(np.uint32) << 16).view(np.float32)
+    return rounded, image.astype(np.float64)
+
+
+def _largest(dtype: str, kind: np.dtype[Any]) -> tuple[Any, Any]:
+    if dtype == "bfloat16":
+        return np.uint16(0xFF7F), np.uint16(0x7F7F)
+    most = np.finfo(kind).max
+    return -most, most
+
+
+def _decimals(column: Column, valid: NDArray[np.bool_] | None) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """A decimal column as float64, each value rounded once from its digits."""
+    kind = column.type
+    if kind.precision <= 15 and pa.types.is_decimal128(kind):
+        # Digits below 2^53 over a power of ten up to 10^22: one correctly rounded division.
+        digits = values_of(column, "V16").view(np.int64)[0::2].astype(np.float64)
+        if valid is not None:
+            digits = np.where(valid, digits, 0.0)
+        wide = digits / float(10**kind.scale) if kind.scale >= 0 else digits * float(10**-kind.scale)
+        return wide, wide
+    # Arrow's own decimal to float is not correctly rounded; its parser of text is (fast_float).
+    wide = values_of(pc.cast(pc.cast(column, pa.string()), pa.float64()), np.float64)
+    if valid is not None:
+        wide = np.where(valid, wide, 0.0)
+    return wide, wide
+
+
+class _DecimalBack:
+    """Whether a float, rounded back at the column's scale, gives the decimal again."""
+
+    def __init__(self, column: Column) -> None:
+        self._column = column
+
+    def changed(self, seen: NDArray[np.float64], dtype: str, over: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """True where it does not."""
+        digits = {"float64": 15, "float32": 6, "float16": 3, "bfloat16": 2}[dtype]
+        found = np.zeros(len(seen), np.bool_)
+        kind = self._column.type
+        if kind.precision <= digits:
+            return found
+        doubtful = self._longer_than(digits) & ~over & valid_of(self._column)
+        if kind.precision <= 15 and dtype != "float64" and 0 <= kind.scale <= 12:
+            # 24 bits of float32 times 5^12 are within 53 bits: the product is exact.
+            own = values_of(self._column, "V16").view(np.int64)[0::2]
+            back = np.rint(seen * float(10**kind.scale))
+            differs: NDArray[np.bool_] = doubtful & (back != own.astype(np.float64))
+            return differs
+        # What is left has more digits than any float of that dtype is sure to hold: one by one.
+        step = Decimal(1).scaleb(-kind.scale)
+        for row in np.flatnonzero(doubtful).tolist():
+            value = self._column[row].as_py()
+            image = Decimal(float(seen[row])).quantize(step, rounding=ROUND_HALF_UP, context=_BIG)
+            found[row] = image != value
+        return found
+
+    def _longer_than(self, digits: int) -> NDArray[np.bool_]:
+        kind = self._column.type
+        text: Any = pc.cast(self._column, pa.string())
+        text = pc.replace_substring_regex(text, "E.*$", "")
+        if kind.scale > 0:
+            text = pc.utf8_rtrim(text, "0")
+        text = pc.utf8_ltrim(pc.replace_substring(text, ".", ""), "-0")
+        return np.asarray(values_of(pc.binary_length(text), np.int32)) > digits
+
+
+def parse_fill(text: str, dtype: str, /) -> Any:
+    """The fill value, exact in the tensor's dtype.
+
+    Raises:
+        ValueError: It is not.
+    """
+    if dtype == "bool":
+        words = {"true": True, "1": True, "false": False, "0": False}
+        if text.lower() not in words:
+            raise ValueError(f"{text} is not a bool")
+        return words[text.lower()]
+    number = Decimal(text) if text.lower() not in {"nan", "inf", "-inf"} else Decimal(text.lower())
+    if dtype in {"float16", "float32", "float64", "bfloat16"}:
+        out = np.zeros(1, np.uint16 if dtype == "bfloat16" else dtype)
+        if number.is_finite():
+            digits = Decimal(repr(float(number)))
+            if digits != number:
+                raise ValueError(f"{text} is not exact in {dtype}")
+        try:
+            # A decimal fraction such as 0.1 counts as itself in float64; narrower dtypes must give it back.
+            _floats(np.array([float(number)]), None, out, dtype, "round", CastCount(), None, None)
+        except Refused as refused:
+            raise ValueError(f"{text} is {refused.why} of {dtype}") from refused
+        if number.is_finite() and dtype in {"float16", "float32"} and Decimal(str(out[0])) != number:
+            raise ValueError(f"{text} is not exact in {dtype}")
+        return out[0]
+    if number != number.to_integral_value():
+        raise ValueError(f"{text} is not a whole number")
+    limits = np.iinfo(dtype)
+    if not int(limits.min) <= int(number) <= int(limits.max):
+        raise ValueError(f"{text} is outside {dtype}")
+    return int(number)
