@@ -25,7 +25,8 @@ QUIET = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
-    "distributed.admin.log-format": "%(message)s",
+    "distributed.scheduler.http.routes": [],
+    "distributed.worker.http.routes": [],
 }
 """Settings of clusters we start: a part of a dead worker comes back to us to be counted as an attempt, and Dask holds
 none of our data, so its own memory limits would act on something else."""

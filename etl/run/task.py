@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from connectors.base import Tally
 from etl.core.errors import CountMismatch
-from etl.engine.events import tell
+from etl.engine.events import teller
 from etl.run.channel import pump
 
 if TYPE_CHECKING:
@@ -82,20 +82,21 @@ def run_part(task: PartTask, /) -> PartResult:
     tally = Tally()
     told = [started, 0, 0]
     mark = stop_mark(task.run_id)
+    tell = teller(task.run_id)
 
     def passed(batch: pa.RecordBatch) -> None:
         told[1] += batch.num_rows
         told[2] += batch.nbytes
         now = time.monotonic()
         if now - told[0] >= TELL_SECONDS:
-            tell(task.run_id, int(told[1]), int(told[2]))
+            tell(int(told[1]), int(told[2]))
             told[:] = [now, 0, 0]
 
     batches = task.source.read(task.at, task.part, schema=task.schema, batch_bytes=BATCH_BYTES, tally=tally)
 
     writers = [partial(session.stage, task.part, task.attempt) for session in task.sessions]
     staged = pump(batches, writers, stopped=mark.is_set, passed=passed)
-    tell(task.run_id, int(told[1]), int(told[2]))
+    tell(int(told[1]), int(told[2]))
     counted = tally.rows if tally.counted is None else tally.counted
     if tally.rows != counted:
         raise CountMismatch(
