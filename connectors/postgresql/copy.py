@@ -374,7 +374,7 @@ class Decoder:
     def _count(self) -> None:
         for index, column in enumerate(self._columns):
             row = self._table[index]
-            if row[layout.C_ROUNDED] or row[layout.C_COUNTS :].any():
+            if row[layout.C_ROUNDED] or row[layout.C_COUNTS : layout.C_FAILED].any():
                 count(self._tally, column.plan.name, row)
 
     def _expand(self, index: int, column: Column, rows: int, entry: list[int]) -> pa.Array[Any]:

@@ -28,31 +28,33 @@ Words: TypeAlias = "npt.NDArray[np.int64]"
 SHOWN = 80
 """Characters of a value in a message."""
 
-# Kind → operation of the loop, bytes per value (0: bits, -1: offsets and text).
-FLAT: dict[Kind, tuple[int, int]] = {
-    Kind.BOOL: (layout.OP_BOOL, 0),
-    Kind.INT2: (layout.OP_FIX2, 2),
-    Kind.INT4: (layout.OP_FIX4, 4),
-    Kind.INT8: (layout.OP_FIX8, 8),
-    Kind.UINT4: (layout.OP_FIX4, 4),
-    Kind.UINT8: (layout.OP_FIX8, 8),
-    Kind.FLOAT4: (layout.OP_FIX4, 4),
-    Kind.FLOAT8: (layout.OP_FIX8, 8),
-    Kind.NUMERIC: (layout.OP_NUM128, 16),
-    Kind.MONEY: (layout.OP_MONEY, 16),
-    Kind.TEXT: (layout.OP_TEXT, -1),
-    Kind.BYTEA: (layout.OP_BYTES, -1),
-    Kind.HEX: (layout.OP_HEX, -1),
-    Kind.UUID: (layout.OP_UUID, 16),
-    Kind.UUID_TEXT: (layout.OP_UUID_TEXT, -1),
-    Kind.DATE: (layout.OP_DATE, 4),
-    Kind.TIME: (layout.OP_TIME, 8),
-    Kind.TIMESTAMP: (layout.OP_TIMESTAMP, 8),
-    Kind.TIMESTAMPTZ: (layout.OP_TIMESTAMP, 8),
-    Kind.INTERVAL: (layout.OP_INTERVAL, 16),
-    Kind.JSONB: (layout.OP_JSONB, -1),
-    Kind.ENUM: (layout.OP_ENUM, 4),
+# Kind → operation of the loop, bytes per value (0: bits, -1: offsets and text), bytes on the wire (0: any).
+FLAT: dict[Kind, tuple[int, int, int]] = {
+    Kind.BOOL: (layout.OP_BOOL, 0, 1),
+    Kind.INT2: (layout.OP_FIX2, 2, 2),
+    Kind.INT4: (layout.OP_FIX4, 4, 4),
+    Kind.INT8: (layout.OP_FIX8, 8, 8),
+    Kind.UINT4: (layout.OP_FIX4, 4, 4),
+    Kind.UINT8: (layout.OP_FIX8, 8, 8),
+    Kind.FLOAT4: (layout.OP_FIX4, 4, 4),
+    Kind.FLOAT8: (layout.OP_FIX8, 8, 8),
+    Kind.NUMERIC: (layout.OP_NUM128, 16, 0),
+    Kind.MONEY: (layout.OP_MONEY, 16, 8),
+    Kind.TEXT: (layout.OP_TEXT, -1, 0),
+    Kind.BYTEA: (layout.OP_TEXT, -1, 0),
+    Kind.HEX: (layout.OP_HEX, -1, 0),
+    Kind.UUID: (layout.OP_UUID, 16, 16),
+    Kind.UUID_TEXT: (layout.OP_UUID_TEXT, -1, 16),
+    Kind.DATE: (layout.OP_DATE, 4, 4),
+    Kind.TIME: (layout.OP_TIME, 8, 8),
+    Kind.TIMESTAMP: (layout.OP_TIMESTAMP, 8, 8),
+    Kind.TIMESTAMPTZ: (layout.OP_TIMESTAMP, 8, 8),
+    Kind.INTERVAL: (layout.OP_INTERVAL, 16, 16),
+    Kind.JSONB: (layout.OP_JSONB, -1, 0),
+    Kind.ENUM: (layout.OP_ENUM, 4, 0),
 }
+CHECKED = (Kind.TEXT, Kind.JSONB)
+"""Kinds whose text is checked where the database does not."""
 POLICIES = {"error": 0, "null": 1, "clamp": 2}
 
 
@@ -83,7 +85,7 @@ def bind(plan: ColumnPlan, /, *, validate_utf8: bool = False) -> Column:
     flags |= 0 if plan.cast == "exact" else layout.F_ROUND
     flags |= layout.F_OPEN if plan.open else 0
     flat = plan.kind in FLAT
-    operation, width = FLAT[plan.kind] if flat else (layout.OP_BYTES, -1)
+    operation, width, wire = FLAT[plan.kind] if flat else (layout.OP_TEXT, -1, 0)
     kind = plan.type
     if plan.kind is Kind.NUMERIC:
         operation, width, keep = _decimal(plan, row)
@@ -95,8 +97,9 @@ def bind(plan: ColumnPlan, /, *, validate_utf8: bool = False) -> Column:
             operation, width = layout.OP_TEXT, -1
     elif plan.kind is Kind.UUID and isinstance(kind, pa.BaseExtensionType):
         kind = kind.storage_type
-    if validate_utf8 and operation in (layout.OP_TEXT, layout.OP_JSONB):
+    if validate_utf8 and plan.kind in CHECKED:
         flags |= layout.F_UTF8
+        operation = layout.OP_CHECKED if operation == layout.OP_TEXT else operation
     if flat:
         _check_type(plan, kind, width)
     spread = 1
@@ -107,6 +110,7 @@ def bind(plan: ColumnPlan, /, *, validate_utf8: bool = False) -> Column:
     row[layout.C_OP] = operation
     row[layout.C_FLAGS] = flags
     row[layout.C_WIDTH] = width
+    row[layout.C_WIRE] = wire
     return Column(plan, row, width, spread, flat, keep, dictionary)
 
 
@@ -177,7 +181,7 @@ def count(tally: Tally, name: str, row: Words) -> None:
             tally.add_special(name, text, number)
     if row[layout.C_ROUNDED]:
         tally.rounded[name] = tally.rounded.get(name, 0) + int(row[layout.C_ROUNDED])
-    row[layout.C_COUNTS :] = 0
+    row[layout.C_COUNTS : layout.C_COUNTS + len(layout.REASONS)] = 0
     row[layout.C_ROUNDED] = 0
 
 

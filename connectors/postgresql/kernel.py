@@ -27,6 +27,7 @@ from connectors.postgresql.layout import (
     C_CAP,
     C_COUNTS,
     C_DATA,
+    C_FAILED,
     C_FLAGS,
     C_LIMIT,
     C_NULLS,
@@ -38,6 +39,7 @@ from connectors.postgresql.layout import (
     C_VALID,
     C_VALUES,
     C_WIDTH,
+    C_WIRE,
     CLAMPED,
     DATE_MAX,
     DATE_MIN,
@@ -64,10 +66,9 @@ from connectors.postgresql.layout import (
     MONTHS_MAX,
     MONTHS_MIN,
     OP_BOOL,
-    OP_BYTES,
+    OP_CHECKED,
     OP_DATE,
     OP_ENUM,
-    OP_FIX1,
     OP_FIX2,
     OP_FIX4,
     OP_FIX8,
@@ -217,6 +218,16 @@ copy_bytes = _three(_copy_bytes)
 """Copy to the first address from the second so many bytes."""
 
 
+def _apart(builder: Any, _args: Any) -> Any:
+    # numba has no word for it: LLVM would copy everything into the one loop, which then spills its registers.
+    builder.function.attributes.add("noinline")
+    return ir.Constant(WORD, 0)
+
+
+apart = _one(_apart)
+"""Said in a function: its body stays out of its callers."""
+
+
 def near(function: _Function) -> _Function:
     """Compile a function into every place that calls it."""
     return cast("_Function", njit(error_model="numpy", forceinline=True)(function))
@@ -224,7 +235,7 @@ def near(function: _Function) -> _Function:
 
 def far(function: _Function) -> _Function:
     """Compile a function once."""
-    return cast("_Function", njit(error_model="numpy")(function))
+    return cast("_Function", njit(error_model="numpy", forceinline=False)(function))
 
 
 @near
@@ -255,6 +266,7 @@ def copy_text(target: int, source: int, size: int) -> int:
 @far
 def set_null(column: int, row: int, capacity: int) -> int:
     """Clear the row's validity bit; at the first NULL of a batch the bitmap is made."""
+    apart(0)
     if get(column, C_FLAGS) & F_NULLABLE == 0:
         return E_NULL
     valid = get(column, C_VALID)
@@ -286,6 +298,7 @@ def set_null(column: int, row: int, capacity: int) -> int:
 @far
 def special(column: int, row: int, capacity: int, reason: int, has_nearest: int) -> int:
     """What the policy says: 0 done (NULL), CLAMPED (the caller stores the nearest value), or an error."""
+    apart(0)
     policy = (get(column, C_FLAGS) >> SPECIAL_SHIFT) & 3
     put(column, C_REASON, reason)
     if policy == 0 or (policy == 2 and has_nearest == 0):
@@ -333,6 +346,7 @@ def store_wide(target: int, width: int, w0: int, w1: int, w2: int, w3: int, nega
 @far
 def numeric_special(column: int, row: int, capacity: int, sign: int) -> int:
     """NaN and infinities of numeric."""
+    apart(0)
     if sign == 0xC000:
         return special(column, row, capacity, R_NAN, 0)
     if sign == 0xD000 or sign == 0xF000:
@@ -343,6 +357,7 @@ def numeric_special(column: int, row: int, capacity: int, sign: int) -> int:
 @far
 def numeric_limit(column: int, row: int, negative: int) -> int:
     """Store the largest magnitude of the decimal."""
+    apart(0)
     limit = get(column, C_AUX)
     width = get(column, C_WIDTH)
     target = get(column, C_VALUES) + width * row
@@ -353,6 +368,7 @@ def numeric_limit(column: int, row: int, negative: int) -> int:
 @far
 def numeric_overflow(column: int, row: int, capacity: int, negative: int) -> int:
     """A number with more integer digits than its decimal."""
+    apart(0)
     if get(column, C_FLAGS) & F_OPEN:
         return E_NARROW
     done = special(column, row, capacity, R_RANGE, 1)
@@ -364,6 +380,7 @@ def numeric_overflow(column: int, row: int, capacity: int, negative: int) -> int
 @far
 def numeric64(column: int, row: int, capacity: int, source: int, size: int) -> int:
     """Base-10000 digits to int64, for precision ≤ 18 (numeric_send)."""
+    apart(0)
     if size < 8:
         return E_LENGTH
     count = be16(source)
@@ -443,6 +460,7 @@ def numeric64(column: int, row: int, capacity: int, source: int, size: int) -> i
 @far
 def numeric_wide(column: int, row: int, capacity: int, source: int, size: int) -> int:
     """Base-10000 digits to a 128 or 256 bit integer, for precision ≤ 76 (numeric_send)."""
+    apart(0)
     if size < 8:
         return E_LENGTH
     count = be16(source)
@@ -569,6 +587,7 @@ def continues(address: int) -> int:
 @far
 def utf8_step(at: int, end: int) -> int:
     """Bytes of the character at `at`, or minus the bytes of the bad sequence there (as Python's decoder cuts them)."""
+    apart(0)
     first = load8(at)
     if first < 0x80:
         return 1
@@ -603,6 +622,7 @@ def utf8_step(at: int, end: int) -> int:
 @far
 def utf8_valid(at: int, end: int) -> int:
     """1 where the bytes are UTF-8."""
+    apart(0)
     while at < end:
         while at + 8 <= end and load64(at) & -0x7F7F7F7F7F7F7F80 == 0:
             at += 8
@@ -617,6 +637,7 @@ def utf8_valid(at: int, end: int) -> int:
 @far
 def utf8_replace(target: int, at: int, end: int) -> int:
     """Copy text with U+FFFD for each bad sequence; returns the end of what was written."""
+    apart(0)
     while at < end:
         step = utf8_step(at, end)
         if step < 0:
@@ -651,6 +672,7 @@ def store_hex(target: int, byte: int) -> int:
 @far
 def enum_code(column: int, source: int, size: int) -> int:
     """The label's position in the vocabulary, or -1: open addressing over FNV-1a."""
+    apart(0)
     mask = get(column, C_AUXN) - 1
     table = get(column, C_AUX)
     code = -3750763034362895579
@@ -676,6 +698,7 @@ def enum_code(column: int, source: int, size: int) -> int:
 @far
 def interval(column: int, row: int, capacity: int, source: int) -> int:
     """interval_send to months, days and nanoseconds."""
+    apart(0)
     time = be64(source)
     days = be32(source + 8)
     months = be32(source + 12)
@@ -706,6 +729,7 @@ def interval(column: int, row: int, capacity: int, source: int) -> int:
 @far
 def text_checked(column: int, row: int, capacity: int, source: int, size: int) -> int:
     """Text of a database that does not check its encoding."""
+    apart(0)
     used = get(column, C_USED)
     target = get(column, C_DATA) + used
     if utf8_valid(source, source + size):
@@ -724,6 +748,7 @@ def text_checked(column: int, row: int, capacity: int, source: int, size: int) -
 @far
 def text_made(column: int, row: int, op: int, source: int, size: int) -> int:
     """Text that is spelled from bytes: hex and uuid."""
+    apart(0)
     start = get(column, C_DATA)
     target = start + get(column, C_USED)
     at = 0
@@ -741,6 +766,7 @@ def text_made(column: int, row: int, op: int, source: int, size: int) -> int:
 @far
 def odd_moment(column: int, row: int, capacity: int, value: int) -> int:
     """Infinite timestamps, and those beyond int64 microseconds since 1970."""
+    apart(0)
     if value == INT64_MAX:
         done = special(column, row, capacity, R_INFINITY, 1)
     elif value == INT64_MIN:
@@ -756,6 +782,7 @@ def odd_moment(column: int, row: int, capacity: int, value: int) -> int:
 @far
 def odd_date(column: int, row: int, capacity: int, value: int) -> int:
     """Infinite dates, and those that no server makes."""
+    apart(0)
     if value == 2147483647:
         done = special(column, row, capacity, R_INFINITY, 1)
     elif value == -2147483648:
@@ -771,6 +798,7 @@ def odd_date(column: int, row: int, capacity: int, value: int) -> int:
 @far
 def odd_time(column: int, row: int, capacity: int, value: int) -> int:
     """24:00:00, and what no server makes."""
+    apart(0)
     if value != DAY_US:
         return E_CORRUPT
     done = special(column, row, capacity, R_TIME24, 1)
@@ -781,61 +809,60 @@ def odd_time(column: int, row: int, capacity: int, value: int) -> int:
 
 
 @near
-def cell(column: int, row: int, capacity: int, source: int, size: int) -> int:
-    """One field that is not NULL into its column's buffers. Returns 0 or an error code."""
+def common(column: int, row: int, source: int, size: int) -> int:
+    """A field of the frequent kinds that needs no call; 1 when it is done, 0 when it is for `cell`."""
     op = get(column, C_OP)
     values = get(column, C_VALUES)
-    if op == OP_TEXT or op == OP_BYTES:
-        if get(column, C_FLAGS) & F_UTF8:
-            return text_checked(column, row, capacity, source, size)
+    if op == OP_FIX8:
+        store64(values + 8 * row, be64(source))
+        return 1
+    if op == OP_FIX4:
+        store32(values + 4 * row, be32(source))
+        return 1
+    if op == OP_TEXT:
         used = get(column, C_USED)
         copy_text(get(column, C_DATA) + used, source, size)
         used += size
         put(column, C_USED, used)
         store32(values + 4 * row + 4, used)
-        return 0
-    if op == OP_FIX8:
-        if size != 8:
-            return E_LENGTH
-        store64(values + 8 * row, be64(source))
-        return 0
-    if op == OP_FIX4:
-        if size != 4:
-            return E_LENGTH
-        store32(values + 4 * row, be32(source))
-        return 0
+        return 1
     if op == OP_TIMESTAMP:
-        if size != 8:
-            return E_LENGTH
         value = be64(source)
         if value > INT64_MAX - EPOCH_US or value < TIMESTAMP_MIN - EPOCH_US:
-            return odd_moment(column, row, capacity, value)
+            return 0
         store64(values + 8 * row, value + EPOCH_US)
-        return 0
-    if op == OP_NUM64:
-        return numeric64(column, row, capacity, source, size)
+        return 1
     if op == OP_DATE:
-        if size != 4:
-            return E_LENGTH
         value = be32(source)
         if value > DATE_MAX - EPOCH_DAYS or value < DATE_MIN - EPOCH_DAYS:
-            return odd_date(column, row, capacity, value)
+            return 0
         store32(values + 4 * row, value + EPOCH_DAYS)
-        return 0
+        return 1
     if op == OP_BOOL:
-        if size != 1:
-            return E_LENGTH
         bit = row & 7
         byte = load8(values + (row >> 3))
         store8(values + (row >> 3), (byte & ~(1 << bit)) | ((1 if load8(source) != 0 else 0) << bit))
-        return 0
+        return 1
     if op == OP_FIX2:
-        if size != 2:
-            return E_LENGTH
         store16(values + 2 * row, be16(source))
-        return 0
+        return 1
+    return 0
+
+
+@far
+def cell(column: int, row: int, capacity: int, source: int, size: int) -> int:
+    """Any other field, NULL (size -1) included. Returns 0 or an error code."""
+    apart(0)
+    if size < 0:
+        return set_null(column, row, capacity) if size == -1 else E_LENGTH
+    op = get(column, C_OP)
+    values = get(column, C_VALUES)
+    if op == OP_NUM64:
+        return numeric64(column, row, capacity, source, size)
     if op == OP_NUM128 or op == OP_NUM256:
         return numeric_wide(column, row, capacity, source, size)
+    if op == OP_CHECKED:
+        return text_checked(column, row, capacity, source, size)
     if op == OP_ENUM:
         code = enum_code(column, source, size)
         if code < 0:
@@ -843,8 +870,6 @@ def cell(column: int, row: int, capacity: int, source: int, size: int) -> int:
         store32(values + 4 * row, code)
         return 0
     if op == OP_UUID:
-        if size != 16:
-            return E_LENGTH
         copy16(values + 16 * row, source)
         return 0
     if op == OP_JSONB:
@@ -861,41 +886,31 @@ def cell(column: int, row: int, capacity: int, source: int, size: int) -> int:
         store32(values + 4 * row + 4, used)
         return 0
     if op == OP_TIME:
-        if size != 8:
-            return E_LENGTH
         value = be64(source)
         if value < 0 or value >= DAY_US:
             return odd_time(column, row, capacity, value)
         store64(values + 8 * row, value)
         return 0
     if op == OP_MONEY:
-        if size != 8:
-            return E_LENGTH
         value = be64(source)
         store64(values + 16 * row, value)
         store64(values + 16 * row + 8, value >> 63)
         return 0
     if op == OP_INTERVAL:
-        if size != 16:
-            return E_LENGTH
         return interval(column, row, capacity, source)
-    if op == OP_HEX:
+    if op == OP_HEX or op == OP_UUID_TEXT:
         return text_made(column, row, op, source, size)
-    if op == OP_UUID_TEXT:
-        if size != 16:
-            return E_LENGTH
-        return text_made(column, row, op, source, size)
-    if op == OP_FIX1:
-        if size != 1:
-            return E_LENGTH
-        store8(values + row, load8(source))
-        return 0
+    if op == OP_TIMESTAMP:
+        return odd_moment(column, row, capacity, be64(source))
+    if op == OP_DATE:
+        return odd_date(column, row, capacity, be32(source))
     return E_CORRUPT
 
 
 @far
 def measure(at: int, end: int, columns: int) -> int:
     """Bytes of the row at `at` with its field count, or minus the bytes it needs at least."""
+    apart(0)
     start = at
     at += 2
     column = 0
@@ -917,6 +932,7 @@ def measure(at: int, end: int, columns: int) -> int:
 @far
 def room_left(columns: int, count: int) -> int:
     """The least free space over the text areas."""
+    apart(0)
     room = INT64_MAX >> 2
     column = columns
     while count > 0:
@@ -1008,34 +1024,47 @@ def rows(state: int, columns: int) -> int:
             row_end = at + left
             at += 2
             column = columns
+            field = at
+            size = 0
             last = columns + count * STRIDE_BYTES
             while column < last:
                 if row_end - at < 4:
                     error = E_TRUNCATED
                     break
+                # Where the wire size is fixed the next field's place does not wait for this one's length to arrive.
+                wire = get(column, C_WIRE)
                 size = be32(at)
                 at += 4
-                if size < 0:
-                    error = set_null(column, row, capacity) if size == -1 else E_LENGTH
-                elif row_end - at < size:
-                    error = E_TRUNCATED
-                else:
-                    error = cell(column, row, capacity, at, size)
+                field = at
+                done = 0
+                if size >= 0:
+                    if wire > 0:
+                        if size != wire:
+                            error = E_LENGTH
+                            break
+                        size = wire
+                    if row_end - at < size:
+                        error = E_TRUNCATED
+                        break
                     at += size
+                    done = common(column, row, field, size)
+                if done == 0:
+                    error = cell(column, row, capacity, field, size)
                 if error != 0:
-                    if error != E_TRUNCATED:
-                        put(state, S_FIELD, at - max(size, 0))
-                        put(state, S_LENGTH, size)
                     break
                 column += STRIDE_BYTES
             if error != 0:
                 put(state, S_COLUMN, (column - columns) // STRIDE_BYTES)
                 put(state, S_ROW_START, start)
+                put(state, S_FIELD, field)
+                put(state, S_LENGTH, size)
                 status = STATUS_ERROR
                 if framed != 0 and error == E_TRUNCATED:
                     status = STATUS_SPLIT
                 continue
             row += 1
+            if at == row_end:
+                at = row_end
         elif phase == PHASE_HEADER:
             if left < 19:
                 put(state, S_NEED, 19)
@@ -1071,14 +1100,20 @@ def rows(state: int, columns: int) -> int:
 def cells(column: int, fields: int, sizes: int, count: int) -> int:
     """Decode `count` fields, given by address and size (-1: NULL), into one column.
 
-    Returns -1, or the index of the first field that failed with the code in the table's C_REASON + 1.
+    Returns -1, or the index of the first field that failed with the code in C_FAILED.
     """
     at = 0
     while at < count:
         size = get(sizes, at)
-        error = set_null(column, at, count) if size < 0 else cell(column, at, count, get(fields, at), size)
+        wire = get(column, C_WIRE)
+        if size >= 0 and wire > 0 and size != wire:
+            error = E_LENGTH
+        elif size >= 0 and common(column, at, get(fields, at), size):
+            error = 0
+        else:
+            error = cell(column, at, count, get(fields, at), size)
         if error != 0:
-            put(column, C_REASON + 1, error)
+            put(column, C_FAILED, error)
             return at
         at += 1
     return -1

@@ -53,8 +53,12 @@ C_ROUNDED = 12
 C_WIDTH = 13
 """Bytes per value; 0: bits; -1: offsets."""
 C_REASON = 14
+C_WIRE = 15
+"""Bytes that every value has on the wire; 0: any."""
 C_COUNTS = 16
 """One count per reason."""
+C_FAILED = 31
+"""Why a single field failed."""
 STRIDE = 32
 STRIDE_BYTES = 8 * STRIDE
 
@@ -66,26 +70,26 @@ F_OPEN = 16
 F_UTF8 = 32
 """Check text, since the server does not."""
 
-OP_FIX1 = 0
-OP_FIX2 = 1
-OP_FIX4 = 2
-OP_FIX8 = 3
-OP_BOOL = 4
-OP_NUM64 = 5
-OP_NUM128 = 6
-OP_NUM256 = 7
-OP_MONEY = 8
-OP_TEXT = 9
-OP_BYTES = 10
-OP_HEX = 11
-OP_UUID = 12
-OP_UUID_TEXT = 13
-OP_DATE = 14
+OP_FIX8 = 0
+OP_FIX4 = 1
+OP_TEXT = 2
+OP_TIMESTAMP = 3
+OP_DATE = 4
+OP_BOOL = 5
+OP_FIX2 = 6
+OP_NUM64 = 7
+OP_NUM128 = 8
+OP_NUM256 = 9
+OP_MONEY = 10
+OP_CHECKED = 11
+"""Text that the server does not check."""
+OP_HEX = 12
+OP_UUID = 13
+OP_UUID_TEXT = 14
 OP_TIME = 15
-OP_TIMESTAMP = 16
-OP_INTERVAL = 17
-OP_JSONB = 18
-OP_ENUM = 19
+OP_INTERVAL = 16
+OP_JSONB = 17
+OP_ENUM = 18
 
 STATUS_MORE = 1
 """The rest is incomplete."""

@@ -121,7 +121,7 @@ class Nested:
         if failed >= 0:
             size = int(sizes[failed])
             value = ctypes.string_at(int(fields[failed]), max(0, min(size, 400)))
-            code, reason = int(row[layout.C_REASON + 1]), int(row[layout.C_REASON])
+            code, reason = int(row[layout.C_FAILED]), int(row[layout.C_REASON])
             raise FieldError(failed, field_error(self.plan, code, reason, value, size))
         nulls = int(row[layout.C_NULLS])
         used = int(row[layout.C_USED])
