@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 from connectors.base import Capabilities, Facts, KeyFacts, KeyStep, Obstacle, TableInfo
 from connectors.sqltext import Text, parse_table_name, prepare, quote_name, quote_text, wrap
 from etl.core.arrow_types import HEX, parse_type
+from etl.core.buffers import booleans, decimals, fixed, short_decimals, variable
 from etl.core.errors import (
     Cancelled,
     CastError,
@@ -191,13 +192,13 @@ def _decode(values: list[Any], column: _Column, block: _Block) -> pa.Array[Any]:
     if pa.types.is_boolean(kind):
         return _booleans(values, column, block)
     if pa.types.is_integer(kind):
-        return _fit(_numbers(values, np.int64, pa.int64()), kind, values, column, block)
+        return _fit(fixed(values, np.int64, pa.int64()), kind, values, column, block)
     if pa.types.is_floating(kind):
         return _fit(_floats(values, classes, column, block), kind, values, column, block)
     if pa.types.is_decimal(kind):
         return _decimals(values, classes, column, block)
     if pa.types.is_binary(kind):
-        return _bytes(values, pa.binary())
+        return variable(values, pa.binary())
     return _text(values, column, block)
 
 
@@ -216,37 +217,12 @@ def _fit(array: pa.Array[Any], kind: pa.DataType, values: list[Any], column: _Co
         raise
 
 
-def _buffer(data: np.ndarray[Any, Any]) -> pa.Buffer:
-    return pa.py_buffer(data.data)
-
-
-def _mask(values: Sequence[Any]) -> np.ndarray[Any, np.dtype[np.bool_]] | None:
-    """Which values are there; None when all are."""
-    if None not in values:
-        return None
-    return np.fromiter((v is not None for v in values), np.bool_, len(values))
-
-
-def _bitmap(mask: np.ndarray[Any, np.dtype[np.bool_]] | None) -> pa.Buffer | None:
-    return None if mask is None else _buffer(np.packbits(mask, bitorder="little"))
-
-
-def _numbers(values: Sequence[Any], dtype: type[Any], kind: pa.DataType) -> pa.Array[Any]:
-    mask = _mask(values)
-    filled = values if mask is None else [0 if v is None else v for v in values]
-    data = np.array(filled, dtype=dtype)
-    return pa.Array.from_buffers(kind, len(values), [_bitmap(mask), _buffer(data)])
-
-
 def _booleans(values: list[Any], column: _Column, block: _Block) -> pa.Array[Any]:
     for i, value in enumerate(values):
         if value is not None and value not in (0, 1):
             block.replaced(column, i, value, "not a boolean", "neither 0 nor 1 in a boolean column")
             values[i] = None
-    mask = _mask(values)
-    data = np.array([bool(v) for v in values], dtype=np.bool_)
-    bits = _buffer(np.packbits(data, bitorder="little"))
-    return pa.Array.from_buffers(pa.bool_(), len(values), [_bitmap(mask), bits])
+    return booleans(values)
 
 
 def _floats(values: list[Any], classes: set[type], column: _Column, block: _Block) -> pa.Array[Any]:
@@ -255,20 +231,11 @@ def _floats(values: list[Any], classes: set[type], column: _Column, block: _Bloc
             if type(value) is int and abs(value) > 2**53 and int(float(value)) != value:
                 block.replaced(column, i, value, "not a float", "an integer that no float holds exactly")
                 values[i] = None
-    return _numbers(values, np.float64, pa.float64())
-
-
-def _bytes(values: Sequence[Any], kind: pa.DataType) -> pa.Array[Any]:
-    mask = _mask(values)
-    filled = values if mask is None else [v or b"" for v in values]
-    offsets = np.zeros(len(values) + 1, np.int32)
-    np.cumsum(np.fromiter(map(len, filled), np.int32, len(values)), out=offsets[1:])
-    buffers = [_bitmap(mask), _buffer(offsets), pa.py_buffer(b"".join(filled))]
-    return pa.Array.from_buffers(kind, len(values), buffers)
+    return fixed(values, np.float64, pa.float64())
 
 
 def _text(values: list[Any], column: _Column, block: _Block) -> pa.Array[Any]:
-    array = _bytes(values, pa.string())
+    array = variable(values, pa.string())
     try:
         array.validate(full=True)
     except pa.ArrowInvalid:
@@ -283,13 +250,14 @@ def _text(values: list[Any], column: _Column, block: _Block) -> pa.Array[Any]:
             else:
                 block.replaced(column, i, value, "not UTF-8", "bytes that are not UTF-8")
                 values[i] = None
-        array = _bytes(values, pa.string())
+        array = variable(values, pa.string())
     kind = column.field.type
     if pa.types.is_string(kind):
         return array
     try:
         return pc.cast(array, kind)
-    except pa.ArrowInvalid:
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        # Arrow has no cast from text to time64.
         return _times(values, column, block)
 
 
@@ -314,7 +282,7 @@ def _times(values: list[Any], column: _Column, block: _Block) -> pa.Array[Any]:
                     block.replaced(column, i, value, "not ISO 8601", f"text that is no ISO 8601 {_word(kind)}")
         out.append(number)
     width: tuple[type[Any], pa.DataType] = (np.int32, pa.int32()) if pa.types.is_date(kind) else (np.int64, pa.int64())
-    array = _numbers(out, *width)
+    array = fixed(out, *width)
     if pa.types.is_timestamp(kind) and kind.unit != "us":
         return _fit(array.view(pa.timestamp("us", tz=kind.tz)), kind, values, column, block)
     return array.view(kind)
@@ -325,7 +293,7 @@ def _word(kind: pa.DataType) -> str:
 
 
 def _time_number(text: str, kind: pa.DataType, column: _Column, block: _Block) -> int:
-    if _FRACTION.search(text):
+    if _FRACTION.search(text) or (pa.types.is_time(kind) and text.startswith("24")):
         raise ValueError(text)
     if pa.types.is_date(kind):
         return (date.fromisoformat(text) - EPOCH.date()).days
@@ -346,25 +314,24 @@ def _decimals(values: list[Any], classes: set[type], column: _Column, block: _Bl
     kind = column.field.type
     if not isinstance(kind, pa.Decimal128Type | pa.Decimal256Type):
         raise TypeError(str(kind))
-    precision, scale = kind.precision, kind.scale
-    if precision <= 15 and classes <= {int, float}:
-        fast = _short_decimals(values, precision, scale)
-        if fast is not None:
-            return _decimal_array(fast, _mask(values), kind)
-    limit, unit = 10**precision, 10**scale
-    width = 16 if precision <= 38 else 32
-    data = bytearray()
+    if isinstance(kind, pa.Decimal128Type) and kind.precision <= 15 and classes <= {int, float}:
+        short = _short_decimals(values, kind.precision, kind.scale)
+        if short is not None:
+            return short_decimals(short, values, kind)
+    limit, unit = 10**kind.precision, 10**kind.scale
+    out: list[int | None] = []
     for i, value in enumerate(values):
-        number = 0
+        found: int | None = None
         if value is not None:
-            found = _scaled(value, unit, i, column, block)
-            if found is None or abs(found) >= limit:
-                found = _too_wide(value, limit, i, column, block)
-            if found is None:
-                values[i] = None
-            number = found or 0
-        data += number.to_bytes(width, "little", signed=True)
-    return pa.Array.from_buffers(kind, len(values), [_bitmap(_mask(values)), pa.py_buffer(bytes(data))])
+            number = _number(value)
+            if number is None:
+                block.replaced(column, i, value, "not a number", "text that is no number in a decimal column")
+            else:
+                found = _scaled(number, value, unit, i, column, block)
+                if found is None or abs(found) >= limit:
+                    found = _too_wide(value, limit, i, column, block)
+        out.append(found)
+    return decimals(out, kind)
 
 
 def _short_decimals(values: Sequence[Any], precision: int, scale: int) -> np.ndarray[Any, np.dtype[np.int64]] | None:
@@ -384,25 +351,20 @@ def _short_decimals(values: Sequence[Any], precision: int, scale: int) -> np.nda
     return scaled.astype(np.int64) if bool(exact.all()) else None
 
 
-def _decimal_array(
-    scaled: np.ndarray[Any, np.dtype[np.int64]], mask: np.ndarray[Any, np.dtype[np.bool_]] | None, kind: pa.DataType
-) -> pa.Array[Any]:
-    words = np.empty((len(scaled), 2), np.int64)
-    words[:, 0] = scaled
-    words[:, 1] = scaled >> 63
-    return pa.Array.from_buffers(kind, len(scaled), [_bitmap(mask), _buffer(words)])
-
-
-def _scaled(value: object, unit: int, index: int, column: _Column, block: _Block) -> int | None:
-    """The value times 10^s, rounded by `--cast`; None for an infinity or text that is no number."""
+def _number(value: object) -> Decimal | None:
+    """The value as a decimal, a real in its shortest form; None for text that is no number."""
     if isinstance(value, int):
-        return value * unit
-    text = repr(value) if isinstance(value, float) else bytes(value).decode("utf-8", "replace").strip()  # type: ignore[call-overload]
+        return Decimal(value)
+    text = value.decode("utf-8", "replace").strip() if isinstance(value, bytearray) else repr(value)
     try:
         number = Decimal(text)
     except ArithmeticError:
-        block.replaced(column, index, value, "not a number", "text that is no number in a decimal column")
         return None
+    return None if number.is_nan() else number
+
+
+def _scaled(number: Decimal, value: object, unit: int, index: int, column: _Column, block: _Block) -> int | None:
+    """The value times 10^s, rounded by `--cast`; None when it is far beyond any decimal type."""
     if not number.is_finite() or number.adjusted() > 80:
         return None
     exact = WIDE.multiply(number, unit)
@@ -435,6 +397,9 @@ class _Readers:
 
     free: list[sqlite3.Connection] = field(default_factory=list)
     busy: list[sqlite3.Connection] = field(default_factory=list)
+    watch: sqlite3.Connection | None = None
+    """WAL: a connection outside any transaction, opened at the snapshot's moment, that notices later commits."""
+    version: int = 0
     condition: threading.Condition = field(default_factory=threading.Condition)
 
 
@@ -446,18 +411,18 @@ _open_lock = threading.Lock()
 class _Token:
     """How a snapshot is joined.
 
-    `path` is the file to open, `mark` what must still stand in its header, `lease` a folder that lives as long as the
-    snapshot is held. `how`: "wal" (readers stay at the marked moment), "journal" (a held reader keeps writers out),
-    "file" (a copy or a read-only medium, which nobody changes).
+    `path` is the file to open, `holder` the process that holds the snapshot, `lease` a folder that lives as long as it
+    does. `how`: "wal" (readers stay at the moment at which they were opened), "journal" (a held reader keeps writers
+    out), "file" (a copy or a read-only medium, which nobody changes).
     """
 
     how: str
     path: str
-    mark: str
+    holder: int
     lease: str
 
     def text(self) -> str:
-        return json.dumps([self.how, self.path, self.mark, self.lease])
+        return json.dumps([self.how, self.path, self.holder, self.lease])
 
 
 def _token(at: Snapshot) -> _Token:
@@ -497,25 +462,52 @@ def _begin(connection: sqlite3.Connection, path: str) -> None:
         raise _mapped(error, f"SQLite file {path}") from error
 
 
-def _mark(how: str, path: str) -> str:
-    """What changes with every transaction: the header of the WAL index, or the file's change counter.
+def _position(path: str) -> str:
+    """Size and time of the file and its WAL: what a resumed run compares.
 
-    Source: sqlite.org/walformat.html 2.1 (48 bytes at offset 0) and fileformat2.html 1.3 (4 bytes at offset 24).
+    By stat only: closing any descriptor of the file would drop every lock that SQLite holds on it in this process
+    (sqlite.org, "How To Corrupt An SQLite Database File", 2.2).
     """
-    name, offset, size = (f"{path}-shm", 0, 48) if how == "wal" else (path, 24, 4)
+    found = []
+    for name in (path, f"{path}-wal"):
+        with contextlib.suppress(OSError):
+            seen = Path(name).stat()
+            found.append(f"{seen.st_size}@{seen.st_mtime_ns}")
+    return " ".join(found)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    """A number that changes on this connection when any other one has committed."""
+    return int(connection.execute("pragma data_version").fetchone()[0])
+
+
+def _held(token: _Token) -> bool:
+    """Whether the process that holds the snapshot still does."""
     try:
-        with Path(name).open("rb") as file:
-            file.seek(offset)
-            return file.read(size).hex()
-    except OSError:
-        return ""
+        os.kill(token.holder, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return Path(token.lease).exists()
 
 
-def _join(token: _Token) -> sqlite3.Connection | None:
-    """A reader at the snapshot's moment; None when the file has moved on."""
+def _join(token: _Token, readers: _Readers) -> sqlite3.Connection | None:
+    """A reader at the snapshot's moment; None when that cannot be had (any more).
+
+    WAL: nobody may have committed since this process was attached. Rollback journal: the holder's lock, which keeps
+    writers out, must still be there after the reader has its own.
+    """
+    if token.how == "wal" and readers.watch is None:
+        return None
     connection = _connect(token.path, "immutable=1" if token.how == "file" else "mode=ro")
     _begin(connection, token.path)
-    if token.how != "file" and _mark(token.how, token.path) != token.mark:
+    still = True
+    if token.how == "wal" and readers.watch is not None:
+        still = _version(readers.watch) == readers.version
+    elif token.how == "journal":
+        still = _held(token)
+    if not still:
         connection.close()
         return None
     return connection
@@ -533,6 +525,9 @@ def _close(readers: _Readers) -> None:
         for connection in readers.free:
             connection.close()
         readers.free.clear()
+        if readers.watch is not None:
+            readers.watch.close()
+            readers.watch = None
 
 
 @contextlib.contextmanager
@@ -544,7 +539,7 @@ def _reader(at: Snapshot) -> Iterator[sqlite3.Connection]:
     """
     readers, token = _readers(at), _token(at)
     with readers.condition:
-        connection = readers.free.pop() if readers.free else _join(token)
+        connection = readers.free.pop() if readers.free else _join(token, readers)
         while connection is None:
             if not readers.busy:
                 raise SnapshotLost(
@@ -732,7 +727,7 @@ class SqliteSource:
     def _file(
         self, first: sqlite3.Connection, path: str, lease: str, attach_all: Callable[[Snapshot], None]
     ) -> Snapshot:
-        at = self._snapshot("file", first, _Token("file", path, "", lease))
+        at = self._snapshot("file", first, _Token("file", path, os.getpid(), lease))
         attach_all(at)
         return at
 
@@ -742,13 +737,13 @@ class SqliteSource:
         if how == "journal":
             # One open reader keeps writers from committing, so every later reader sees the same rows.
             _begin(first, self.path)
-            at = self._snapshot("attached", first, _Token(how, self.path, _mark(how, self.path), lease))
+            at = self._snapshot("attached", first, _Token(how, self.path, os.getpid(), lease))
             attach_all(at)
             return at
         with contextlib.closing(_connect(self.path, "mode=rw", self._timeout())) as lock:
             lock.execute("begin immediate")
             _begin(first, self.path)
-            at = self._snapshot("attached", first, _Token(how, self.path, _mark(how, self.path), lease))
+            at = self._snapshot("attached", first, _Token(how, self.path, os.getpid(), lease))
             self.attach(at)
             attach_all(at)
             lock.execute("rollback")
@@ -760,7 +755,7 @@ class SqliteSource:
             kind="file" if kind == "file" else "attached",
             token=token.text(),
             taken_at=datetime.fromisoformat(now),
-            position=_mark("journal", self.path),
+            position=_position(self.path),
         )
 
     def attach(self, at: Snapshot, /) -> None:
@@ -770,8 +765,11 @@ class SqliteSource:
             return
         readers = _readers(at)
         with readers.condition:
+            if readers.watch is None:
+                readers.watch = _connect(token.path)
+                readers.version = _version(readers.watch)
             while len(readers.free) + len(readers.busy) < READERS:
-                connection = _join(token)
+                connection = _join(token, readers)
                 if connection is None:
                     raise SnapshotLost(f"SQLite file {token.path} changed while readers were opened")
                 readers.free.append(connection)
