@@ -394,7 +394,8 @@ def writing(path: Path) -> Iterator[None]:
 def pairs(lite: Lite, journal: str) -> None:
     lite.sql(f"pragma journal_mode = {journal}", "create table t35(id integer primary key, v int)")
     lite.sql(
-        "with recursive n(i) as (select 1 union all select i+1 from n where i < 20000) insert into t35 select i, 0 from n"
+        "with recursive n(i) as (select 1 union all select i+1 from n where i < 20000) "
+        "insert into t35 select i, 0 from n"
     )
 
 
