@@ -127,14 +127,14 @@ def _levels(dialect: sa.Dialect, connection: sa.Connection) -> Sequence[str]:
         return ()
 
 
-def _abandon(connection: sa.Connection) -> None:
+def _abandon(connection: sa.Connection, driver: Any) -> None:
     """End a session whose result is not read to its end: PyMySQL would read the rest to throw it away."""
-    driver: Any = connection.connection.dbapi_connection
     result = getattr(driver, "_result", None)
     if result is not None and getattr(result, "unbuffered_active", False):
         result.unbuffered_active = False
         driver._force_close()  # noqa: SLF001 - the only close that neither drains nor waits
-    connection.invalidate()
+    if not connection.invalidated:
+        connection.invalidate()
 
 
 def _session(at: Endpoint) -> tuple[str, ...]:
@@ -670,46 +670,39 @@ class GenericSource:
             columns = tuple(by_name[name] for name in schema.names)
             if schema.names != tuple(c.field.name for c in relation.columns):
                 relation = replace(relation, columns=())
-            keys = [k for k in self.query.key or relation.key if k not in schema.names]
-            extra = (
-                ()
-                if relation.text is not None
-                else tuple(_Column(by_name[k].field, self._quote(k)) for k in keys if k in by_name)
-            )
+            keys = self.query.key or relation.key
+            extra = tuple(_Column(Field(k, pa.string()), self._quote(k)) for k in keys if k not in schema.names)
             tally.how = "cursor"
             tally.counted = self._count(connection, relation, part)
             statement = relation.select((*columns, *extra), self._quote, self._predicate(part))
+            driver = connection.connection.dbapi_connection
             result = _run(connection, statement, stream=CHUNK_ROWS)
             whole = False
             try:
                 for rows in _chunks(result, batch_bytes, self.query.limit):
-                    yield self._batch(rows, columns, extra, schema, tally)
+                    yield self._batch(rows, (*columns, *extra), keys, schema, tally)
                 whole = self.query.limit is None
             finally:
                 if whole:
                     result.close()
                 else:
-                    _abandon(connection)
+                    _abandon(connection, driver)
 
     def _batch(
-        self,
-        rows: Sequence[Any],
-        columns: Sequence[_Column],
-        extra: Sequence[_Column],
-        schema: Schema,
-        tally: Tally,
+        self, rows: Sequence[Any], columns: Sequence[_Column], keys: Sequence[str], schema: Schema, tally: Tally
     ) -> pa.RecordBatch:
-        names = [c.field.name for c in (*columns, *extra)]
-        keys = [(k, names.index(k)) for k in (*self.query.key, *(c.field.name for c in extra)) if k in names]
+        """One batch; columns beyond the schema only name rows in messages."""
+        names = [c.field.name for c in columns]
+        places = [(k, names.index(k)) for k in keys]
         before = tally.rows
 
         def row(index: int) -> str:
-            shown = ", ".join(f"{k} {rows[index][i]}" for k, i in keys)
+            shown = ", ".join(f"{k} {rows[index][i]}" for k, i in places)
             return shown or f"row {before + index + 1} of the part"
 
         block = _Block(self.title, self.query, row, tally)
         values = list(zip(*rows, strict=True)) or [()] * len(columns)
-        arrays = [_array(values[i], column, block) for i, column in enumerate(columns)]
+        arrays = [_array(values[i], column, block) for i, column in enumerate(columns[: len(schema)])]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow())
         tally.rows += batch.num_rows
         tally.received += batch.nbytes

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from connectors.base import Endpoint, Query, Source
 from connectors.generic_sql import CONNECTOR
 from tests.harness import sqlite
-from tests.harness.store import Store
 
 if TYPE_CHECKING:
     import pytest
+
+    from tests.harness.store import Store
 
 
 def store(request: pytest.FixtureRequest) -> Store:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import secrets
 import shutil
+import signal
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
@@ -128,4 +129,4 @@ def server() -> Iterator[MariaServer]:
         try:
             yield made
         finally:
-            running.stop(first=process.signal.SIGTERM)
+            running.stop(first=signal.SIGTERM)
