@@ -145,7 +145,7 @@ class PostgresSource:
                 batch_bytes=batch_bytes,
                 tally=tally,
                 key_columns=[name for name in self._key(described) if name in schema.names],
-                validate_utf8=session.connection.info.parameter_status("server_encoding") == "SQL_ASCII",
+                validate_utf8=session.unchecked,
             )
             try:
                 yield from batches

@@ -156,10 +156,8 @@ def _refuse_twice(names: Iterable[str]) -> None:
 def _table(session: Session, query: Query, table: str) -> Description:
     name = table_name(table)
     relation = f"pg_catalog.to_regclass({literal(name)})"
-    wanted = (
-        "(select array_agg(a.atttypid) from pg_catalog.pg_attribute a "
-        f"where a.attrelid = {relation} and a.attnum > 0 and not a.attisdropped)"
-    )
+    own = f"a.attrelid = {relation} and a.attnum > 0 and not a.attisdropped"
+    wanted = f"(select array_agg(a.atttypid) from pg_catalog.pg_attribute a where {own})"  # noqa: S608 - a quoted name
     results = session.run(
         "; ".join(
             (
@@ -216,9 +214,9 @@ def _types(roots: str, version: int) -> str:
 
 def _rows(found: Sequence[Row]) -> dict[int, TypeRow]:
     types: dict[int, TypeRow] = {}
-    for *plain, labels, attributes, ordered in found:
-        one = TypeRow(*plain, tuple(labels or ()), tuple(tuple(a) for a in attributes or ()), ordered)
-        types[one.oid] = one
+    for row in found:
+        more = (tuple(row[12] or ()), tuple(tuple(one) for one in row[13] or ()), row[14])
+        types[row[0]] = TypeRow(*(row[:12] + more))
     return types
 
 
@@ -231,9 +229,8 @@ def no_table(session: Session, table: str, /) -> StoreRejected:
     """The error for a table that is not there, with the nearest names."""
     parts = parse_table_name(table, DIALECT)
     rows = session.rows(catalogue("tables", {}), "listing tables")
-    full = {f"{r[0]}.{r[1]}": f"{r[0]}.{r[1]}" for r in rows}
-    near = full | {r[1]: r[1] for r in rows if r[5]}
     word = ".".join(parts)
+    near = [f"{r[0]}.{r[1]}" for r in rows if len(parts) > 1 or not r[5]] + [r[1] for r in rows if r[5]]
     lowered = {name.lower(): name for name in near}
     hint = f"Did you mean {lowered[word.lower()]}?" if word.lower() in lowered else nearest(word, near, what="tables")
     return StoreRejected(

@@ -108,7 +108,7 @@ def _timeout(message: str, endpoint: Endpoint) -> str:
 
 def from_connect(error: psycopg.Error, endpoint: Endpoint) -> EtlError:
     """The error of opening a connection: libpq's own words, which carry no SQLSTATE before the session is up."""
-    words = " ".join(str(error).split())
+    words = " ".join(str(error).split()).removeprefix("connection failed: ")
     where = f"cannot connect to {endpoint.display()} (connection {endpoint.name})"
     if isinstance(error, psycopg.ProgrammingError):
         return ConfigError(f"{where}: {words}", hint="Options in the URL are those of libpq.", connection=endpoint.name)

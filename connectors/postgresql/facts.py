@@ -31,8 +31,10 @@ FRESH: Final = 0.1
 """Rows changed since ANALYZE, as a share, up to which statistics count."""
 BOUNDS_PER_PART: Final = 16
 """Bounds looked for per part: a part is then uneven by one sixteenth at most, before sampling."""
+ALONE: Final = 0.8
+"""A value that has this share of its step's rows counts as the step."""
 SAMPLE_PAGES: Final = 64
-"""Pages sampled per part (30 at least by least): neighbours on a page are alike, so pages count, not rows."""
+"""Pages sampled per part: neighbours on a page are alike, so pages count, not rows."""
 SAMPLE_ALL: Final = 2048
 """A table up to this many pages (16 MiB) is looked at as a whole."""
 CLOCKS: Final = frozenset(
@@ -160,9 +162,12 @@ def _of_table(
 
 
 def _size(row: Row) -> _Size:
-    kind, pages, total, secured, parent, relpages, reltuples, changed, analyzed = row
+    kind, pages, total, secured, parent, relpages, reltuples, changed, live, analyzed = row
     grown = abs(pages - relpages) > FRESH * max(relpages, 1) + 1
-    fresh = analyzed and reltuples > 0 and changed <= FRESH * reltuples and not grown
+    # A session that fills a table and analyzes it hands its row counts in after ANALYZE has set them: rows came in,
+    # it seems, and not a page was added.
+    late = pages == relpages and live - reltuples >= (1 - FRESH) * changed
+    fresh = analyzed and reltuples > 0 and (changed <= FRESH * reltuples or late) and not grown
     return _Size(kind, int(pages), int(total), secured, parent, bool(fresh))
 
 
@@ -345,23 +350,27 @@ def _sampled(
         source = statements.select(described, query, statements.WHOLE, [described.column(c.name) for c in columns])
         source = f"select {', '.join(names)} from (\n{source}\n) as cuetl_s"  # noqa: S608 - the user's own query
     keys = ", ".join(f"k{i}" for i in range(len(names)))
-    order = keys
     texts = ", ".join(f"format('%s', k{i})" for i in range(len(names)))
-    # `first` is where a value begins among all, so that a value that fills several picks has its whole weight.
+    # `first` and `last` are where a value begins and ends among all, so that a value has its whole weight; the value
+    # after a heavy one is a bound too, so that the heavy one stands alone.
     sql = f"""
     with sampled({keys}) as (
         {source}
     ),
     numbered as (
-        select {keys}, row_number() over w as n, rank() over w as first, count(k0) over () as valued,
-            count(*) over () as rows
-        from sampled window w as (order by {order})
+        select {keys}, row_number() over w as n, rank() over w as first, count(*) over w as last,
+            count(k0) over () as valued, count(*) over () as rows
+        from sampled window w as (order by {keys})
+    ),
+    marked as (
+        select *, lag(last - first + 1) over (order by n) as before from numbered
     ),
     picked as (
-        select * from numbered
-        where n = 1 or (n <= valued and (n - 1) * {wanted} / valued <> (n - 2) * {wanted} / valued)
+        select * from marked
+        where n = 1 or (n <= valued and (
+            (n - 1) * {wanted} / valued <> (n - 2) * {wanted} / valued or (n = first and before * {wanted} > valued)))
     )
-    select min(first), count(*), min(valued), min(rows), {texts} from picked group by {keys} order by {order}
+    select min(first), min(last), min(valued), min(rows), {texts} from picked group by {keys} order by {keys}
     """  # noqa: S608 - quoted names, and the user's own query
     rows = session.rows(sql, f"looking for bounds of {', '.join(c.name for c in columns)}")
     nullable = columns[0].field.nullable
@@ -376,7 +385,7 @@ def _sampled(
         return KeyFacts(names_, (), 0.0, nulls, nullable, origin)
     starts = [int(r[0]) for r in rows] + [valued + 1]
     steps = tuple(
-        KeyStep(tuple(row[4:]), (after - start) * scale, single=int(row[1]) > 1 or (after - start == 1 and not clause))
+        KeyStep(tuple(row[4:]), (after - start) * scale, single=int(row[1]) - start + 1 >= ALONE * (after - start))
         for row, (start, after) in zip(rows, pairwise(starts), strict=True)
     )
     return KeyFacts(names_, steps, 0.0, nulls, nullable, origin)

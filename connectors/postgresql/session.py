@@ -73,6 +73,7 @@ def parameters(endpoint: Endpoint, run_id: str, /) -> dict[str, str]:
     }
     found = {name: value for name, value in given.items() if value}
     found |= {
+        "client_encoding": "UTF8",
         "connect_timeout": str(CONNECT_TIMEOUT),
         "keepalives": "1",
         "keepalives_idle": "30",
@@ -125,13 +126,13 @@ def connect(endpoint: Endpoint, run_id: str, /) -> psycopg.Connection[Row]:
         raise errors.from_connect(error, endpoint) from None
 
 
-def settings(endpoint: Endpoint, version: int, /, *, lock_timeout: str = LOCK_TIMEOUT) -> str:
+def settings(endpoint: Endpoint, version: int, /, *, lock_timeout: str = LOCK_TIMEOUT, encoding: str = "UTF8") -> str:
     """The start of every transaction: read-only, one moment, stable text forms.
 
     All is SET LOCAL, so that transaction poolers work. `version` is libpq's number of the server's version.
     """
     local = {
-        "client_encoding": "UTF8",
+        "client_encoding": encoding,
         "standard_conforming_strings": "on",
         "TimeZone": "UTC",
         "DateStyle": "ISO",
@@ -171,6 +172,17 @@ class Session:
     def version(self) -> int:
         """The number of the server's version: 150018."""
         return self.connection.pgconn.server_version
+
+    @property
+    def server(self) -> str:
+        """The server's name and version: "PostgreSQL 15.18"."""
+        words = self.connection.pgconn.parameter_status(b"server_version") or b""
+        return f"PostgreSQL {words.decode(errors='replace').partition(' ')[0]}"
+
+    @property
+    def unchecked(self) -> bool:
+        """Whether the database keeps text in no encoding (SQL_ASCII), so that its bytes may be anything."""
+        return self.connection.pgconn.parameter_status(b"server_encoding") == b"SQL_ASCII"
 
     def run(self, sql: str, doing: str, /) -> list[list[Row]]:
         """The rows of each statement that has any, in one round trip.

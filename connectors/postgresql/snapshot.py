@@ -140,7 +140,7 @@ def _open(endpoint: Endpoint, queries: Sequence[Query], run_id: str, opened: lis
         guard.kept = True
     token, taken_at, position, free, role_free = row
     free = int(free) if role_free is None else min(int(free), int(role_free))
-    return Leader(session, guard, free), Snapshot(kind, token, taken_at, position=position)
+    return Leader(session, guard, free), Snapshot(kind, token, taken_at, position=position, server=session.server)
 
 
 def _without(endpoint: Endpoint, sources: int) -> SnapshotKind:
@@ -233,7 +233,9 @@ def adopt(endpoint: Endpoint, at: Snapshot, run_id: str, tables: Sequence[str], 
     """
     session = open_session(endpoint, run_id)
     try:
-        begin = settings(endpoint, session.version)
+        # The server refuses to call such bytes UTF-8; the decoder looks at each value instead.
+        encoding = "SQL_ASCII" if session.unchecked else "UTF8"
+        begin = settings(endpoint, session.version, encoding=encoding)
         token = f"; set transaction snapshot {literal(at.token)}" if at.kind == "exported" else ""
         lock = f"; lock table {', '.join(tables)} in access share mode" if tables else ""
         try:

@@ -8,6 +8,7 @@ select
     c.relpages::int8,
     c.reltuples::float8,
     coalesce(pg_catalog.pg_stat_get_mod_since_analyze(c.oid), 0)::int8,
+    coalesce(pg_catalog.pg_stat_get_live_tuples(c.oid), 0)::int8,
     pg_catalog.pg_stat_get_last_analyze_time(c.oid) is not null
         or pg_catalog.pg_stat_get_last_autoanalyze_time(c.oid) is not null
 from pg_catalog.pg_class c
