@@ -315,19 +315,15 @@ def _array(values: Sequence[Any], column: _Column, block: _Block) -> pa.Array[An
     out: list[Any] = []
     for i, value in enumerate(values):
         try:
-            out.append(None if value is None else convert(value))
-        except _RoundedError as rounded:
-            if block.query.cast == "exact":
-                raise block.refuse(column, i, value, f"more digits than {kind}", "--cast round rounds it.") from rounded
-            name = column.field.name
-            block.tally.rounded[name] = block.tally.rounded.get(name, 0) + 1
-            out.append(rounded.value)
-        except (ValueError, ArithmeticError, TypeError) as error:
+            got = None if value is None else convert(value)
+        except (ValueError, ArithmeticError, TypeError):
             zero = isinstance(value, str) and pa.types.is_temporal(kind) and _ZERO_DATE.fullmatch(value)
             reason = "zero date" if zero else "does not fit"
             block.replaced(column, i, value, reason, f"a value that {kind} cannot hold")
-            del error
-            out.append(None)
+            got = None
+        if isinstance(got, _Rounded):
+            got = _rounded(got, value, i, column, block)
+        out.append(got)
     if pa.types.is_boolean(kind):
         return booleans(out)
     if pa.types.is_string(kind) or pa.types.is_binary(kind):
@@ -337,6 +333,15 @@ def _array(values: Sequence[Any], column: _Column, block: _Block) -> pa.Array[An
     return fixed(out, _MEMORY[kind.bit_width] if not _numeric(kind) else kind.to_pandas_dtype(), kind)
 
 
+def _rounded(got: _Rounded, value: object, index: int, column: _Column, block: _Block) -> int:
+    """The rounded number, counted, where `--cast` allows it."""
+    if block.query.cast == "exact":
+        raise block.refuse(column, index, value, f"more digits than {column.field.type}", "--cast round rounds it.")
+    name = column.field.name
+    block.tally.rounded[name] = block.tally.rounded.get(name, 0) + 1
+    return got.value
+
+
 _MEMORY: Final[Mapping[int, type[Any]]] = {32: np.int32, 64: np.int64}
 
 
@@ -344,12 +349,11 @@ def _numeric(kind: pa.DataType) -> bool:
     return pa.types.is_integer(kind) or pa.types.is_floating(kind)
 
 
-class _RoundedError(Exception):
-    """A decimal that lost fraction digits."""
+@dataclass(frozen=True, slots=True)
+class _Rounded:
+    """A decimal that lost fraction digits, scaled by 10^s."""
 
-    def __init__(self, value: int) -> None:
-        super().__init__()
-        self.value = value
+    value: int
 
 
 def _converter(kind: pa.DataType) -> Callable[[Any], Any]:
@@ -412,7 +416,7 @@ def _characters(value: Any) -> bytes:
     return str(value).encode()
 
 
-def _scaled(value: Any, limit: int, unit: int) -> int:
+def _scaled(value: Any, limit: int, unit: int) -> int | _Rounded:
     number = Decimal(repr(value)) if isinstance(value, float) else Decimal(value)
     if not number.is_finite() or number.adjusted() > 80:
         raise ValueError(value)
@@ -420,9 +424,7 @@ def _scaled(value: Any, limit: int, unit: int) -> int:
     whole = int(exact.to_integral_value(ROUND_HALF_UP, WIDE))
     if abs(whole) >= limit:
         raise ValueError(value)
-    if whole != exact:
-        raise _RoundedError(whole)
-    return whole
+    return whole if whole == exact else _Rounded(whole)
 
 
 def _days(value: Any) -> int:
