@@ -38,6 +38,11 @@ _KINDS: Final = {
     "v": "view",
     "f": "foreign table",
 }
+_CLOSED: Final = "the server closed it"
+_CLOSED_HINT: Final = (
+    "A server closes a session without a word in mid-stream when it is ended by an administrator (SQLSTATE 57P01) or "
+    "when the server stops or crashes."
+)
 _KEPT: Final = 64
 """Descriptions kept per process: a worker describes a source once, not once per part."""
 CANCEL_WAIT: Final = 2.0
@@ -214,6 +219,8 @@ class PostgresSource:
             words = error.message.removesuffix(f" (SQLSTATE {error.sqlstate})").removesuffix(f" ({error.detail})")
             return errors.from_words(error.sqlstate, words, self.endpoint, doing, detail=error.detail, hint=error.hint)
         if isinstance(error, StoreError):
+            if error.message.endswith(_CLOSED):
+                error.hint = f"{_CLOSED_HINT} {error.hint}"
             return error.at(f"{doing} on connection {self.endpoint.name}", connection=self.endpoint.name)
         if isinstance(error, DecimalTooNarrow):
             return error

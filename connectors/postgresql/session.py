@@ -206,15 +206,14 @@ class Session:
     def describe(self, sql: str, doing: str, /) -> list[tuple[str, int, int, int, int]]:
         """Output columns of a query by the server's describe step: name, type, modifier, base table, base column.
 
-        Nothing is executed. Modifiers are -1 and base tables 0 where there are none.
+        Nothing is executed. Modifiers are -1 and base tables 0 where there are none. An error ends the transaction:
+        there is nothing to read then.
 
         Raises:
             EtlError: The server refuses the text.
         """
         with self.lock:
             try:
-                if self.kept:
-                    self._results("savepoint cuetl")
                 link = self.connection.pgconn
                 self.trips += 2
                 _accepted(link.prepare(b"", sql.encode()))
@@ -229,12 +228,8 @@ class Session:
                     )
                     for i in range(described.nfields)
                 ]
-                if self.kept:
-                    self._results("release savepoint cuetl")
             except psycopg.Error as error:
-                mapped = errors.from_psycopg(error, self.endpoint, doing)
-                self._recover()
-                raise mapped from None
+                raise errors.from_psycopg(error, self.endpoint, doing) from None
             return found
 
     def _results(self, sql: str) -> list[list[Row]]:

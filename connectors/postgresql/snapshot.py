@@ -190,9 +190,8 @@ def _missing(session: Session, tables: Sequence[str], error: StoreError) -> EtlE
 
 def _guard(guard: Session, endpoint: Endpoint, texts: Sequence[str]) -> None:
     begin = settings(endpoint, guard.version, lock_timeout="15s")
-    guard.run(begin, "planning the query")
-    for text in texts:
-        guard.run(f"explain {text}", "planning the query")
+    for number, text in enumerate(texts):
+        guard.run(f"explain {text}" if number else f"{begin}; explain {text}", "planning the query")
 
 
 def _export(session: Session, begin: str, tables: Sequence[str]) -> tuple[_Opened, bool]:
