@@ -37,6 +37,10 @@ class Result:
     sql: list[str]
     tallies: list[Tally]
 
+    def values(self, column: str) -> list[Any]:
+        """One column's values."""
+        return list(self.table.column(column).to_pylist())
+
     @property
     def data(self) -> list[tuple[Any, ...]]:
         """The rows as tuples."""
