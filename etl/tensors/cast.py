@@ -182,7 +182,7 @@ def _integers(values: NDArray[Any], out: NDArray[Any], source: str, policy: Cast
         out[:] = rounded.astype(out.dtype)
     if changed.any():
         count.n_rounded += int(changed.sum())
-        count.max_abs_error = max(count.max_abs_error, float(np.abs(rounded - values)[changed].max()))
+        count.max_abs_error = max(count.max_abs_error, float(np.abs(rounded[changed] - values[changed]).max()))
 
 
 def _floats(
@@ -226,7 +226,8 @@ def _floats(
         count.n_saturated += int(over.sum())
     if changed.any():
         count.n_rounded += int(changed.sum())
-        gap = np.abs(seen - exact.astype(np.float64))[changed]
+        # Extended precision, where there is: the distance of a 64-bit integer to its float would read as 0.
+        gap = np.abs(seen[changed].astype(np.longdouble) - exact[changed].astype(np.longdouble))
         count.max_abs_error = max(count.max_abs_error, float(gap.max()))
     out[:] = result
 

@@ -222,12 +222,14 @@ def tensor_specs(plan: PackPlan, /) -> tuple[TensorSpec, ...]:
     Item size descending, items of ragged lists last in theirs, then x, y, w, their masks, the others by name: so that
     every tensor is aligned to its item, and every file of a version has the same order.
     """
-    groups: dict[str, list[ColumnPlan]] = {}
+    groups: dict[tuple[str, str], list[ColumnPlan]] = {}
     for column in plan.columns:
         if column.tensor:
-            groups.setdefault(column.tensor, []).append(column)
+            # Only a matrix has several columns: two columns with one tensor's name else are a collision, found below.
+            member = "" if column.index is not None else column.field.name
+            groups.setdefault((column.tensor, member), []).append(column)
     specs: list[TensorSpec] = []
-    for name, members in groups.items():
+    for (name, _), members in groups.items():
         first = members[0]
         columns = tuple(members)
         matrix = (len(members),) if first.index is not None else ()
