@@ -87,6 +87,8 @@ def install(stream: TextIO, /, *, debug: bool) -> None:
     say = _reporter(stream, debug=debug)
     sys.excepthook = say
     threading.excepthook = lambda args: say(args.exc_type, args.exc_value, args.exc_traceback)
+    if not debug:  # what a library's exit hook could not do is no news to the user of a command that has ended
+        sys.unraisablehook = lambda _: None
 
 
 def traceback_text(error: BaseException, /) -> str:

@@ -11,7 +11,7 @@ from etl.tensors.dataset import open_dataset
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from etl.tensors.dataset import Dataset
+    from etl.tensors.dataset import Dataset, Verify
 
 
 def show(path: str, /, *, as_json: bool, debug: bool) -> None:
@@ -46,7 +46,7 @@ def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:
     """
     process.prepare(None, debug=debug)
     started = time.monotonic()
-    level = "size" if by_size else "sha256"
+    level: Verify = "size" if by_size else "sha256"
     found: Dataset = open_dataset(path, verify="none")
     found.verify(level)
     summary: Mapping[str, object] = found.summary()

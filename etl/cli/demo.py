@@ -19,6 +19,7 @@ from etl.tensors.options import WriteOptions
 
 if TYPE_CHECKING:
     from etl.run.result import RunResult
+    from etl.tensors.options import Format
 
 SHOP = "shop.sqlite"
 SPLIT = {"train": "0.8", "val": "0.2"}
@@ -75,7 +76,7 @@ def build(shop: Path, /) -> None:
         fresh.unlink(missing_ok=True)
 
 
-def _export(shop: Path, target: Path, fmt: str) -> list[RunResult]:
+def _export(shop: Path, target: Path, fmt: Format) -> list[RunResult]:
     run_id = export.new_run_id()
     at = endpoint(f"sqlite:///{_escaped(shop)}", at=Settings())
     if fmt == "safetensors":

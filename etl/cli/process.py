@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import os
+import select
+import signal
 import sys
+import threading
 from pathlib import Path
 
 from etl import logs
@@ -14,6 +18,10 @@ from etl.core.urls import looks_like_url, parse_url
 ARG_START, ARG_END = 47, 48
 """Fields of /proc/self/stat, counted from 0: where the arguments of the process lie (proc_pid_stat(5))."""
 
+INTERRUPTED = 130
+LAST_RESORT_SECONDS = 30.0
+"""Longer than a run takes to stop its parts and close its cluster in good order (10 s each)."""
+
 
 def prepare(source: str | None, /, *, debug: bool) -> None:
     """Send logs and warnings through the redactor, and hide a password that was typed as part of `source`.
@@ -22,6 +30,7 @@ def prepare(source: str | None, /, *, debug: bool) -> None:
         ConfigError: `source` is a malformed URL.
     """
     logs.install(sys.stderr, debug=debug)
+    end_after_interrupt()
     if source is None or not looks_like_url(source):
         return
     password = source.partition("://")[2].rpartition("@")[0].partition(":")[2]
@@ -31,6 +40,26 @@ def prepare(source: str | None, /, *, debug: bool) -> None:
         return
     seen = "was in the process list at the start" if all(hidden) else "is in the process list"
     sys.stderr.write(f"cuetl: warning: the password in the URL {seen}; use a connection of cuetl.toml instead\n")
+
+
+def end_after_interrupt(seconds: float = LAST_RESORT_SECONDS, /) -> None:
+    """Hold that Ctrl-C and SIGTERM end this process, even when its main thread is inside a call that cannot be stopped.
+
+    Python runs signal handlers between two steps of the main thread; a driver in one long call makes no steps. The
+    next run cleans what is left, as after any crash.
+    """
+    reading, writing = os.pipe()
+    os.set_blocking(writing, False)
+    signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
+    threading.Thread(target=_last_resort, args=(reading, seconds), name="cuetl-signals", daemon=True).start()
+
+
+def _last_resort(reading: int, seconds: float) -> None:
+    while os.read(reading, 1)[0] not in (signal.SIGINT, signal.SIGTERM):
+        pass
+    select.select([], [], [], seconds)
+    os.write(2, b"cuetl: interrupted: nothing was published, but the store did not stop in time.\n")
+    os._exit(INTERRUPTED)
 
 
 def hide_argument(text: str, /) -> bool:
