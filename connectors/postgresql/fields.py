@@ -5,7 +5,6 @@ from __future__ import annotations
 import ctypes
 import struct
 from dataclasses import dataclass
-from decimal import Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -270,14 +269,15 @@ def _spell_numeric(value: bytes) -> str:
     if special:
         return special
     weight = words[1] - 0x10000 if words[1] >= 0x8000 else words[1]
-    digits = "".join(f"{w:04d}" for w in words[4:44]) or "0"
+    digits = "".join(f"{w:04d}" for w in words[4:44])
+    point = 4 * (weight + 1)
     if weight > 20 or len(words) > 44:
-        text = f"{digits[:40].lstrip('0') or '0'}… ({4 * (weight + 1)} integer digits)"
+        text = f"{digits.lstrip('0')[:40] or '0'}… ({point} digits before the point)"
     else:
-        number = Decimal(int(digits)).scaleb(4 * (weight + 1) - len(digits))
-        text = f"{number:f}"
-        if "." in text:
-            text = text.rstrip("0").rstrip(".") if words[3] == 0 else text
+        digits = digits.rjust(len(digits) - point, "0") if point < 0 else digits.ljust(point, "0")
+        whole, fraction = digits[: max(point, 0)].lstrip("0"), digits[max(point, 0) :]
+        fraction = fraction[: words[3]].ljust(words[3], "0")
+        text = (whole or "0") + (f".{fraction}" if fraction else "")
     return ("-" if words[2] == 0x4000 else "") + text
 
 

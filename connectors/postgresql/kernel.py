@@ -415,7 +415,7 @@ def numeric64(column: int, row: int, capacity: int, source: int, size: int) -> i
         elif exponent > -4:
             keep = power10(4 + exponent)
             cut = power10(-exponent)
-            over = over or total >= 1_000_000_000_000_000
+            over = over or total >= 1_000_000_000_000_000_000 // keep
             total = total * keep + digit // cut
             lost = digit % cut
             rest = 0
@@ -1014,6 +1014,12 @@ def rows(state: int, columns: int) -> int:
                     status = STATUS_MORE
                     continue
             if room < left * spread:
+                if framed != 0:
+                    # The message may hold more than this row.
+                    left = measure(at, message_end, count)
+                    if left < 0:
+                        status = STATUS_SPLIT
+                        continue
                 room = room_left(columns, count)
                 if room < left * spread:
                     put(state, S_NEED, left)

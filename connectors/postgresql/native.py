@@ -42,7 +42,7 @@ ENTRIES = {
 """Functions of `kernel` that are called from outside, and how many int64 each takes."""
 
 HERE = Path(__file__).resolve().parent
-SOURCES = ("kernel.py", "layout.py")
+SOURCES = ("kernel.py", "layout.py", "native.py")
 MAGIC = b"cuetl-native-1\n"
 _lock = threading.Lock()
 _loaded: list[Native] = []
@@ -99,7 +99,7 @@ def _load() -> Native:
     llvm.initialize_native_asmprinter()
     name = f"decoder-{_key()}.o"
     for folder in folders():
-        content = _read(folder / name)
+        content = cached(folder / name)
         if content is not None:
             try:
                 return _link(content, compiled=False)
@@ -112,7 +112,7 @@ def _load() -> Native:
     return _link(content, compiled=True)
 
 
-def _read(path: Path) -> bytes | None:
+def cached(path: Path) -> bytes | None:
     """The file's code if it is whole: magic, hash, then names and objects."""
     try:
         content = path.read_bytes()
@@ -144,9 +144,12 @@ def _compile() -> bytes:
     """Names and object code of every entry: a JSON line, then the objects one after the other."""
     compiler: Any = importlib.import_module("numba.core.compiler")
     registry: Any = importlib.import_module("numba.core.registry")
-    types: Any = importlib.import_module("numba").types
+    numba: Any = importlib.import_module("numba")
+    types = numba.types
     kernel: Any = importlib.import_module("connectors.postgresql.kernel")
     target = registry.cpu_target
+    # Vectorised loops of a few turns only make the code large and its compilation slow.
+    numba.config.LOOP_VECTORIZE = 0
     names, objects = {}, []
     for entry, arguments in ENTRIES.items():
         flags = compiler.Flags()
