@@ -31,6 +31,8 @@ FRESH: Final = 0.1
 """Rows changed since ANALYZE, as a share, up to which statistics count."""
 BOUNDS_PER_PART: Final = 16
 """Bounds looked for per part: a part is then uneven by one sixteenth at most, before sampling."""
+SMALL: Final = 32 << 20
+"""Bytes up to which a source is one part anyway (the plan's own line)."""
 ALONE: Final = 0.8
 """A value that has this share of its step's rows counts as the step."""
 SAMPLE_PAGES: Final = 64
@@ -234,6 +236,8 @@ def _by_own_key(
 ) -> Facts:
     """By the first column of a unique index; by all of its columns when one value of the first is too heavy."""
     usable = [u for u in uniques if described.column(u[0]).ordered]
+    if refused.reason == "no-key" and _small(base, wish):
+        refused = Obstacle("small", "it is estimated at under 32 MiB")
     if refused.reason in ("small", "foreign-table") or not usable:
         return _one(base, refused)
     key = usable[0]
@@ -247,6 +251,11 @@ def _by_own_key(
         columns = [described.column(c) for c in key]
         return _with(found, key=_sampled(session, described, query, columns, base, parts, _pages_of(size, leaves)))
     return found
+
+
+def _small(base: Facts, wish: CutWish) -> bool:
+    """Whether nobody would cut it, so that not being able to is nothing to warn of."""
+    return wish.partitions is None and wish.column is None and base.bytes < SMALL
 
 
 def _pages_of(size: _Size, leaves: Sequence[Row]) -> int:
@@ -437,6 +446,8 @@ def _of_query(
     pages = _query_pages(session, text)
     if pages is not None:
         return Facts(base.rows, max(base.bytes, 1), pages=pages)
+    if _small(base, wish):
+        return _one(base, Obstacle("small", "the query is estimated at under 32 MiB"))
     return _one(
         base,
         Obstacle(
