@@ -126,7 +126,7 @@ if TYPE_CHECKING:
 
 _Emit: TypeAlias = "Callable[[Any, Any], Any]"
 """Writes LLVM instructions: builder and arguments in, result out."""
-_Function = TypeVar("_Function", bound="Callable[..., int]")
+_Function = TypeVar("_Function", bound="Callable[..., int | tuple[int, ...]]")
 WORD = ir.IntType(64)
 BYTES = ir.IntType(8).as_pointer()
 
@@ -284,6 +284,9 @@ def set_null(column: int, row: int, capacity: int) -> int:
     values = get(column, C_VALUES)
     if width > 0:
         at = 0
+        while at + 8 <= width:
+            store64(values + row * width + at, 0)
+            at += 8
         while at < width:
             store8(values + row * width + at, 0)
             at += 1
@@ -377,6 +380,16 @@ def numeric_overflow(column: int, row: int, capacity: int, negative: int) -> int
     return done
 
 
+@near
+def part(digit: int, exponent: int) -> tuple[int, int, int, int]:
+    """The digit across the decimal's last place: 10^kept decimals, their value, what is lost, its first decimal."""
+    if exponent == -2:
+        return 100, digit // 100, digit % 100, digit // 10 % 10
+    if exponent == -1:
+        return 1000, digit // 10, digit % 10, digit % 10
+    return 10, digit // 1000, digit % 1000, digit // 100 % 10
+
+
 @far
 def numeric64(column: int, row: int, capacity: int, source: int, size: int) -> int:
     """Base-10000 digits to int64, for precision ≤ 18 (numeric_send)."""
@@ -413,14 +426,11 @@ def numeric64(column: int, row: int, capacity: int, source: int, size: int) -> i
             total = total * 10000 + digit
             rest = exponent
         elif exponent > -4:
-            keep = power10(4 + exponent)
-            cut = power10(-exponent)
-            over = over or total >= 1_000_000_000_000_000_000 // keep
-            total = total * keep + digit // cut
-            lost = digit % cut
+            keep, value, lost, first_dropped = part(digit, exponent)
+            over = over or (total >= 1_000_000_000_000_000 and total >= 1_000_000_000_000_000_000 // keep)
+            total = total * keep + value
             rest = 0
             dropped |= lost
-            first_dropped = lost // (cut // 10)
         else:
             dropped |= digit
             if exponent == -4 and digit >= 5000:
@@ -504,14 +514,11 @@ def numeric_wide(column: int, row: int, capacity: int, source: int, size: int) -
                     term = term * 10000 + digit
                     rest = exponent
                 elif exponent > -4:
-                    keep = power10(4 + exponent)
-                    cut = power10(-exponent)
+                    keep, value, lost, first_dropped = part(digit, exponent)
                     factor *= keep
-                    term = term * keep + digit // cut
-                    lost = digit % cut
+                    term = term * keep + value
                     rest = 0
                     dropped |= lost
-                    first_dropped = lost // (cut // 10)
                 else:
                     dropped |= digit
                     if exponent == -4 and digit >= 5000:

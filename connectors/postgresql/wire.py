@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from connectors.base import Tally
     from connectors.postgresql.columns import ColumnPlan
 
-BLOCK = 1 << 20
+BLOCK = 1 << 19
 """Bytes asked of the socket at a time: larger blocks leave the second-level cache before they are decoded."""
 BULK = 1 << 18
 """Bytes of libpq rows that are decoded together."""

@@ -8,9 +8,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import psycopg
 import pyarrow as pa
-import pyarrow.compute as pc
 import pytest
 
 from connectors.base import Tally
@@ -43,7 +43,9 @@ def test_values_that_look_like_the_end_of_the_stream_do_not_end_it(pg: PostgresS
     tally = Tally()
     rows = 0
     for batch in batches(pg.url, sql, plans, tally, block_bytes=block):
-        assert pc.all(pc.equal(pc.binary_length(batch.column(1)), 1200)).as_py()
+        offsets = batch.column(1).buffers()[1]
+        assert offsets is not None
+        assert set(np.diff(np.frombuffer(memoryview(offsets), np.int32))) == {1200}
         assert batch.column(0)[0].as_py() == rows + 1
         rows += batch.num_rows
     assert rows == tally.rows == tally.counted == 50000
@@ -83,7 +85,8 @@ def test_a_session_that_is_ended_is_unavailable_and_not_a_short_part(pg: Postgre
     next(found)
     with psycopg.connect(pg.url, autocommit=True) as other:
         other.execute(
-            "select pg_terminate_backend(pid) from pg_stat_activity where query like 'copy (select repeat(''x'', 1000)%'"
+            "select pg_terminate_backend(pid) from pg_stat_activity "
+            "where query like 'copy (select repeat(''x'', 1000)%'"
         )
         with pytest.raises((StoreUnavailable, ServerError)) as caught:
             list(found)
@@ -135,10 +138,12 @@ plans = [ColumnPlan("i", Kind.INT4, pa.int32()), ColumnPlan("t", Kind.TEXT, pa.s
          ColumnPlan("n", Kind.NUMERIC, pa.decimal128(9, 2)), ColumnPlan("u", Kind.UUID, pa.uuid()),
          ColumnPlan("e", Kind.ENUM, pa.dictionary(pa.int32(), pa.string()), vocabulary=("a", "b")),
          ColumnPlan("x", Kind.INET, pa.string()),
-         ColumnPlan("l", Kind.ARRAY, pa.list_(pa.int32()), depth=1, children=(ColumnPlan("item", Kind.INT4, pa.int32()),))]
+         ColumnPlan("l", Kind.ARRAY, pa.list_(pa.int32()), depth=1,
+                    children=(ColumnPlan("item", Kind.INT4, pa.int32()),))]
 sql = "select 1, 'x', 1.5::numeric(9,2), gen_random_uuid(), 'b', '10.0.0.1'::inet, array[1,2]"
 schema = pa.schema([(p.name, p.type) for p in plans])
-rows = sum(b.num_rows for b in stream(psycopg.connect({pg.url!r}), f"copy ({{sql}}) to stdout (format binary)", plans, schema, tally=Tally()))
+copy = f"copy ({{sql}}) to stdout (format binary)"
+rows = sum(b.num_rows for b in stream(psycopg.connect({pg.url!r}), copy, plans, schema, tally=Tally()))
 assert rows == 1
 print([name for name in ("numba", "pandas", "dask") if name in sys.modules])
 """

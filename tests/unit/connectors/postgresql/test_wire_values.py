@@ -1,4 +1,4 @@
-"""Random tables of every type, NULLs and extremes: what the wire reader gives equals what psycopg reads, row for row."""
+"""Random tables of every type, NULLs and extremes: the wire reader gives what psycopg reads, row for row."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from connectors.postgresql.wire import stream
 from etl.core.errors import CastError, DecimalTooNarrow
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from tests.servers.postgresql import PostgresDatabase, PostgresServer
 
@@ -158,7 +158,7 @@ CASES: dict[str, Case] = {
         Kind.ARRAY,
         pa.list_(pa.list_(pa.int32())),
         ("{}", "{{1,2},{3,NULL}}", "{{1},{2},{3}}"),
-        lambda r: "{{%d},{%d}}" % (r.randint(0, 9), r.randint(0, 9)),
+        lambda r: f"{{{{{r.randint(0, 9)}}},{{{r.randint(0, 9)}}}}}",
         (item(Kind.INT4, pa.int32()),),
         depth=2,
     ),
@@ -204,7 +204,7 @@ def same(ours: Any, theirs: Any) -> bool:
 
 
 @pytest.fixture(scope="module")
-def table(pgdb_module: PostgresDatabase) -> Iterator[tuple[str, list[tuple[Any, ...]]]]:
+def table(pgdb_module: PostgresDatabase) -> tuple[str, list[tuple[Any, ...]]]:
     """All types side by side, rows of edges and random values with NULLs; the URL and what psycopg reads."""
     r = random.Random(20)
     names = list(CASES)
@@ -233,7 +233,7 @@ def table(pgdb_module: PostgresDatabase) -> Iterator[tuple[str, list[tuple[Any, 
             )
             shown = shown.replace('"uuid[]"', '"uuid[]"::text[]')
             theirs = cursor.execute(f"select {shown} from everything order by row_id").fetchall()
-    yield pgdb_module.url, theirs
+    return pgdb_module.url, theirs
 
 
 @pytest.mark.parametrize("block", [1 << 20, 1 << 14])
@@ -293,7 +293,7 @@ def test_small_decimals_and_zeros_are_exact(pg: PostgresServer) -> None:
     assert found.column("z").to_pylist() == [Decimal(0)] * 3
 
 
-SPECIAL = {
+SPECIAL: dict[str, tuple[str, Kind, pa.DataType, Any]] = {
     "nan": ("'NaN'::numeric(10,2)", Kind.NUMERIC, pa.decimal128(10, 2), None),
     "infinity": ("'Infinity'::numeric", Kind.NUMERIC, pa.decimal128(38, 18), Decimal("9" * 20 + "." + "9" * 18)),
     "date": ("'infinity'::date", Kind.DATE, pa.date32(), 2145042905),
@@ -460,7 +460,8 @@ def test_nested_kinds_keep_null_empty_and_values_apart(pgdb: PostgresDatabase) -
     sql = r"""select * from (values
         ('[1,5)'::int4range, '{[1,3),[7,9)}'::int4multirange, '(1,x)'::comp, 'a=>1,b=>null'::hstore, '\x00ffAB'::bytea,
          array['(1,x)'::comp, null, '(,)']),
-        ('empty', '{}', '(,)', '', '\x', '{}'), (null, null, null, null, null, null), ('(,3]', '{(,)}', '(2,)', 'k=>v', '\x01', '{}')
+        ('empty', '{}', '(,)', '', '\x', '{}'), (null, null, null, null, null, null),
+        ('(,3]', '{(,)}', '(2,)', 'k=>v', '\x01', '{}')
         ) x(r, m, c, h, x, cs)"""
     found, _ = read(pgdb.url, sql, plans)
     one = {"lower": 1, "upper": 5, "lower_inc": True, "upper_inc": False, "empty": False}
@@ -487,7 +488,7 @@ def test_arrays_of_another_depth_follow_the_policy(pg: PostgresServer) -> None:
     sql = "select * from (values (array[1]), (array[array[1,2]]), ('{}')) x(v)"
     child = (ColumnPlan("item", Kind.INT4, pa.int32()),)
     plan = ColumnPlan("v", Kind.ARRAY, pa.list_(pa.int32()), depth=1, children=child)
-    with pytest.raises(CastError, match="column v, row 2 of the part: .*depth"):
+    with pytest.raises(CastError, match=r"column v, row 2 of the part: .*depth"):
         read(pg.url, sql, [plan])
     with pytest.raises(CastError, match="depth"):
         read(pg.url, sql, [ColumnPlan("v", Kind.ARRAY, plan.type, depth=1, children=child, special="clamp")])
