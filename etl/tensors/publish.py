@@ -70,6 +70,11 @@ def check_target(target: Path, mode: Mode, /) -> Manifest | None:
 
 
 def _check_target(target: Path, mode: Mode) -> Manifest | None:
+    above = target.parent
+    while not above.exists():
+        above = above.parent
+    if not above.is_dir():
+        raise ConfigError(f"{above}, in the path of the target {target}, is a file", hint="Name a folder.")
     if target.is_symlink():
         raise ConfigError(f"the target {target} is a symbolic link", hint=f"Name the folder itself: {target.resolve()}")
     if target.exists() and not target.is_dir():
@@ -97,11 +102,6 @@ def _check_target(target: Path, mode: Mode) -> Manifest | None:
         raise ConfigError(f"there is no dataset at {target} to append to", hint="Use --mode create first.")
     if mode == "merge":
         raise ConfigError("a dataset cannot be merged into", hint="Use --mode replace or append.")
-    above = target.parent
-    while not above.exists():
-        above = above.parent
-    if not above.is_dir():
-        raise ConfigError(f"{above}, in the path of the target {target}, is a file", hint="Name a folder.")
     if not os.access(above, os.W_OK | os.X_OK):
         raise ConfigError(f"the folder {above} may not be written to", hint="Choose a folder that you may write to.")
     if manifest is not None:

@@ -91,7 +91,7 @@ class LocalStorage:
     def switch(self, stage: Path, target: Path, /) -> bool:
         """As `Storage.switch`; the exchange is one step for every reader (renameat2(2), measured on ext4)."""
         exchanged = target.exists()
-        if exchanged and any(os.scandir(target)):
+        if exchanged and any(target.iterdir()):
             exchange(stage, target)
         else:
             # rename(2) takes the place of an empty folder, and fails when somebody filled it meanwhile.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -276,6 +277,11 @@ class ParquetPart:
     def abandon(self) -> None:
         """Close what is open without finishing it; the stage is removed by its owner."""
         self._held.clear()
+        if self._writer is not None:
+            # Else pyarrow would close it when it is collected, into a file that is gone.
+            with suppress(OSError, ValueError, pa.ArrowException):
+                self._writer.close()
+            self._writer = None
         if self._file is not None:
             self._file.close()
 
