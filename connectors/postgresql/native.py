@@ -7,7 +7,9 @@ Loading it needs llvmlite alone. Calls go through ctypes, which lets go of the i
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import hashlib
 import importlib
 import json
@@ -24,7 +26,7 @@ import llvmlite.binding as llvm
 from etl.core.errors import EtlError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 ENTRIES = {
     "rows": 2,
@@ -98,18 +100,44 @@ def _load() -> Native:
     llvm.initialize_native_target()
     llvm.initialize_native_asmprinter()
     name = f"decoder-{_key()}.o"
+    found = _find(name)
+    if found is not None:
+        return found
+    with _alone():
+        # Another process may have compiled it while this one waited.
+        found = _find(name)
+        if found is not None:
+            return found
+        content = _compile()
+        for folder in folders():
+            if _write(folder / name, content):
+                break
+    return _link(content, compiled=True)
+
+
+def _find(name: str) -> Native | None:
     for folder in folders():
         content = cached(folder / name)
         if content is not None:
-            try:
+            with contextlib.suppress(ValueError, KeyError, RuntimeError, EtlError):
                 return _link(content, compiled=False)
-            except (ValueError, KeyError, RuntimeError):
-                continue
-    content = _compile()
+    return None
+
+
+@contextlib.contextmanager
+def _alone() -> Iterator[None]:
+    """Hold a lock between processes, where a folder can be written: workers that start together compile once."""
     for folder in folders():
-        if _write(folder / name, content):
-            break
-    return _link(content, compiled=True)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            file = (folder / "decoder.lock").open("wb")
+        except OSError:
+            continue
+        with file:
+            fcntl.flock(file, fcntl.LOCK_EX)
+            yield
+            return
+    yield
 
 
 def cached(path: Path) -> bytes | None:

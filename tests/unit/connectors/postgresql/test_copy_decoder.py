@@ -342,3 +342,20 @@ def test_batches_stay_right_while_the_memory_of_earlier_ones_is_used_again() -> 
     before = [batch.to_pylist() for batch in kept]
     decode([stream], wire=True)
     assert [batch.to_pylist() for batch in kept] == before
+
+
+def test_vectors_keep_their_width_and_sparse_ones_count_from_one() -> None:
+    fixed = ColumnPlan("v", Kind.VECTOR, pa.list_(pa.float32(), 3))
+    assert value(fixed, struct.pack(">hh3f", 3, 0, 1, -2.5, 0)) == [1, -2.5, 0]
+    assert value(fixed, None) is None
+    free = ColumnPlan("v", Kind.VECTOR, pa.list_(pa.float32()))
+    assert value(free, struct.pack(">hh2f", 2, 0, 1, -2.5)) == [1, -2.5]
+    half = ColumnPlan("v", Kind.HALFVEC, pa.list_(pa.float16(), 2))
+    assert value(half, struct.pack(">hh2e", 2, 0, 1, -2.5)) == [1, -2.5]
+    kind = pa.struct([("dim", pa.int32()), ("indices", pa.list_(pa.int32())), ("values", pa.list_(pa.float32()))])
+    sparse = ColumnPlan("v", Kind.SPARSEVEC, kind)
+    raw = struct.pack(">iiiiiff", 9, 2, 0, 0, 7, 1.5, 2)
+    assert value(sparse, raw) == {"dim": 9, "indices": [1, 8], "values": [1.5, 2]}
+    assert value(sparse, None) is None
+    with pytest.raises(DataError, match="column v, row 1"):
+        value(sparse, raw[:-1])
