@@ -326,8 +326,8 @@ class _DecimalBack:
         return np.asarray(values_of(pc.binary_length(text), np.int32)) > digits
 
 
-def parse_fill(text: str, dtype: str, /) -> Any:
-    """The fill value, exact in the tensor's dtype.
+def parse_fill(text: str, dtype: str, /, scale: int | None = None) -> Any:
+    """The fill value, exact in the tensor's dtype; with `scale` as the integer that stands for it.
 
     Raises:
         ValueError: It is not.
@@ -352,6 +352,8 @@ def parse_fill(text: str, dtype: str, /) -> Any:
         if number.is_finite() and dtype in {"float16", "float32"} and Decimal(str(out[0])) != number:
             raise ValueError(f"{text} is not exact in {dtype}")
         return out[0]
+    if scale is not None:
+        number = number.scaleb(scale)
     if number != number.to_integral_value():
         raise ValueError(f"{text} is not a whole number")
     limits = np.iinfo(dtype)

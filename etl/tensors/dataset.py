@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
+import numpy as np
 import pyarrow.parquet as pq
 
 from etl.core.errors import ConfigError, Damaged, DatasetError, EtlError
 from etl.core.schema import nearest
-from etl.tensors.formats.safetensors import read_header
+from etl.tensors.formats.safetensors import DTYPES, read_header
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, FileEntry, Manifest, integer, sequence, sha256_hex
 from etl.tensors.publish import current
 from etl.tensors.storage import failed, local_path, sha256_of
@@ -18,6 +19,8 @@ from etl.tensors.storage import failed, local_path, sha256_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
 Verify: TypeAlias = Literal["none", "size", "sha256"]
 
@@ -41,6 +44,40 @@ class Split:
     def files(self) -> tuple[FileEntry, ...]:
         """Its files in row order."""
         return tuple(f for f in self.dataset.manifest.files if f.split == self.name)
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """All tensors by name, as NumPy arrays that the caller owns.
+
+        A split of one file is mapped copy-on-write, so nothing is read before it is looked at; several are joined in
+        memory. bfloat16 is handed out as uint16 bits.
+
+        Raises:
+            ConfigError: The dataset holds no tensors.
+            Damaged: A file is not what the manifest says.
+        """
+        if self.dataset.manifest.format != "safetensors":
+            raise ConfigError(
+                f"{self.dataset.path} holds {self.dataset.manifest.format}, which has no tensors",
+                hint="Read it with a Parquet reader, or export it with --format safetensors.",
+            )
+        parts = [_mapped(self.dataset.locate(f.path)) for f in self.files]
+        if len(parts) == 1:
+            return parts[0]
+        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+    def arrays(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """X and y of a packed dataset; y is None without a target. Absent values are 0: see `tensors` for masks.
+
+        Raises:
+            ConfigError: The dataset is not packed.
+        """
+        found = self.tensors()
+        if "x" not in found:
+            raise ConfigError(
+                f"{self.dataset.path} has no matrix x",
+                hint="Export it with --features, or take the columns from tensors().",
+            )
+        return found["x"], found.get("y")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +116,29 @@ class Dataset:
                 f"{self.path} has no split {name}", hint=nearest(name, self.splits, what="splits"), split=name
             )
         return Split(self, name)
+
+    def arrays(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
+        """X and y where there is one split.
+
+        Raises:
+            ConfigError: There are several: name one with `split`, so that nobody trains on test rows by accident.
+        """
+        return self._only().arrays()
+
+    def tensors(self) -> dict[str, NDArray[Any]]:
+        """All tensors where there is one split.
+
+        Raises:
+            ConfigError: There are several: name one with `split`.
+        """
+        return self._only().tensors()
+
+    def _only(self) -> Split:
+        if len(self.splits) != 1:
+            raise ConfigError(
+                f"{self.path} has the splits {', '.join(self.splits)}", hint="Name one: ds.split(name).arrays()."
+            )
+        return Split(self, self.splits[0])
 
     def locate(self, path: str, /) -> Path:
         """Where a file of this version lies now: in its place, or retired since.
@@ -125,6 +185,21 @@ class Dataset:
             "content_sha256": document.get("content_sha256"),
             "warnings": document.get("warnings"),
         }
+
+
+def _mapped(path: Path) -> dict[str, NDArray[Any]]:
+    header = read_header(path)
+    found: dict[str, NDArray[Any]] = {}
+    for name, span in header.tensors.items():
+        kind = DTYPES.get(span.dtype)
+        if kind is None:
+            raise Damaged(f"{path} holds {name} in the unknown dtype {span.dtype}", path=str(path))
+        dtype = np.dtype(np.uint16 if kind == "bfloat16" else kind)
+        if 0 in span.shape:
+            found[name] = np.zeros(span.shape, dtype)
+        else:
+            found[name] = np.memmap(path, dtype, "c", header.data_start + span.offset, span.shape).view(np.ndarray)
+    return found
 
 
 def _column_summary(column: Mapping[str, object], rows: int) -> dict[str, object]:

@@ -368,7 +368,7 @@ def _column_plan(one: Field, role: str, options: WriteOptions) -> ColumnPlan:
         dtype = options.target_dtype
         _check_decimal(one, dtype)
     scale = kind.scale if pa.types.is_decimal(kind) and dtype == "int64" else None
-    _check_fill(one, nulls, dtype)
+    _check_fill(one, nulls, dtype, scale)
     return ColumnPlan(one, role, kind_of(kind), dtype, one.name, None, (), nulls, options.cast, scale)
 
 
@@ -516,10 +516,10 @@ def _said(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else "not a number"
 
 
-def _check_fill(one: Field, nulls: str, dtype: str) -> None:
+def _check_fill(one: Field, nulls: str, dtype: str, scale: int | None = None) -> None:
     if nulls.startswith("fill="):
         try:
-            parse_fill(nulls.removeprefix("fill="), dtype)
+            parse_fill(nulls.removeprefix("fill="), dtype, scale)
         except (ValueError, ArithmeticError) as error:
             raise ConfigError(
                 f"--nulls {nulls} of column {one.name}: {_said(error)}",

@@ -258,7 +258,7 @@ class TensorPart:
         self._ragged = any(s.part == "items" for s in self._specs)
         self._at = {f.name: i for i, f in enumerate(schema)}
         self._fills = {
-            c.field.name: parse_fill(c.nulls.removeprefix("fill="), c.dtype)
+            c.field.name: parse_fill(c.nulls.removeprefix("fill="), c.dtype, c.scale)
             for c in plan.columns
             if c.nulls.startswith("fill=")
         }

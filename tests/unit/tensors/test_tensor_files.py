@@ -248,6 +248,9 @@ def test_null_policies(tmp_path: Path) -> None:
     got = load(tmp_path / "f")
     assert set(got) == {"a", "b"}
     assert (got["a"].tolist(), got["b"].tolist()) == ([1, -1, 3], [-1.0, 1.0, 2.0])
+    money = pa.table({"m": pa.array([Decimal("0.25"), None], pa.decimal128(5, 2))})
+    export(tmp_path / "m", money, fmt="safetensors", options=WriteOptions(nulls="fill=1.5"))
+    assert load(tmp_path / "m")["m"].tolist() == [25, 150]
     columns = open_dataset(tmp_path / "f").columns
     assert columns[0]["null"] == {"policy": "fill", "fill": "-1", "valid_tensor": None, "valid_index": None, "count": 1}
 
@@ -369,3 +372,30 @@ def test_any_rows_come_back(tmp_path: Path, data: st.DataObject, rows: int, part
     assert got["r.lengths"].tolist() == [len(v or []) for v in lists]
     assert got["r.values"].tolist() == [i for v in lists for i in v or []]
     assert texts(out).column("t").to_pylist() == table.column("t").to_pylist()
+
+
+def test_arrays_are_writable_and_the_file_stays_as_it_is(tmp_path: Path) -> None:
+    table = pa.table({"a": [1.5, 2.5], "y": [1, 0]})
+    export(tmp_path / "out", table, fmt="safetensors", options=WriteOptions(features=("a",), target=("y",)))
+    dataset = open_dataset(tmp_path / "out")
+    x, y = dataset.arrays()
+    assert (x.tolist(), y.tolist() if y is not None else None) == ([[1.5], [2.5]], [1, 0])
+    x[:] = 0
+    assert dataset.split("all").arrays()[0].tolist() == [[1.5], [2.5]]
+    assert len(dataset.split("all")) == 2
+    dataset.verify("sha256")
+
+
+def test_a_split_dataset_asks_which_split(tmp_path: Path) -> None:
+    options = WriteOptions(split={"train": "0.5", "val": "0.5"}, split_key=("a",))
+    export(tmp_path / "out", pa.table({"a": range(100)}), 3, fmt="safetensors", options=options)
+    dataset = open_dataset(tmp_path / "out")
+    with pytest.raises(ConfigError, match="splits train, val"):
+        dataset.arrays()
+    with pytest.raises(ConfigError, match="no matrix x"):
+        dataset.split("train").arrays()
+    with pytest.raises(ConfigError, match="no split trian"):
+        dataset.split("trian")
+    both = [dataset.split(n).tensors()["a"].tolist() for n in dataset.splits]
+    assert sorted(both[0] + both[1]) == list(range(100))
+    assert [len(b) for b in both] == [len(dataset.split(n)) for n in dataset.splits]
