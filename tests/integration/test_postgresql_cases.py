@@ -463,6 +463,8 @@ def test_every_type_without_a_decoder_comes_as_the_servers_text(pgdb: PostgresDa
         "jsonpath": '$."a"',
         "tid": "(0,1)",
     }
+    if pgdb.sql("select count(*) from pg_config() where setting like '%--with-libxml%'") == [(0,)]:
+        del texts["xml"]
     columns = ", ".join(f"'{value}'::{kind} c{i}" for i, (kind, value) in enumerate(texts.items()))
     got = sql(
         pgdb,
