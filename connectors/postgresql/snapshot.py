@@ -234,7 +234,7 @@ def adopt(endpoint: Endpoint, at: Snapshot, run_id: str, tables: Sequence[str], 
     try:
         # The server refuses to call such bytes UTF-8; the decoder looks at each value instead.
         encoding = "SQL_ASCII" if session.unchecked else "UTF8"
-        begin = settings(endpoint, session.version, encoding=encoding)
+        begin = settings(endpoint, session.version, encoding=encoding, jit=not tables)
         token = f"; set transaction snapshot {literal(at.token)}" if at.kind == "exported" else ""
         lock = f"; lock table {', '.join(tables)} in access share mode" if tables else ""
         try:
