@@ -228,14 +228,20 @@ apart = _one(_apart)
 """Said in a function: its body stays out of its callers."""
 
 
+def _signature(function: Callable[..., object]) -> Any:
+    """One signature per function: else each mix of booleans and literals at a call is compiled anew."""
+    result = types.int64 if "tuple" not in function.__annotations__["return"] else types.UniTuple(types.int64, 4)
+    return result(*[types.int64] * function.__code__.co_argcount)
+
+
 def near(function: _Function) -> _Function:
     """Compile a function into every place that calls it."""
-    return cast("_Function", njit(error_model="numpy", forceinline=True)(function))
+    return cast("_Function", njit(_signature(function), error_model="numpy", forceinline=True)(function))
 
 
 def far(function: _Function) -> _Function:
     """Compile a function once."""
-    return cast("_Function", njit(error_model="numpy", forceinline=False)(function))
+    return cast("_Function", njit(_signature(function), error_model="numpy", forceinline=False)(function))
 
 
 @near
