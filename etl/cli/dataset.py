@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from etl.cli import output, process
 from etl.tensors.dataset import open_dataset
@@ -12,6 +12,16 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from etl.tensors.dataset import Dataset, Verify
+
+HEAD = (
+    *("path", "format", "version", "operation", "created_at", "rows", "bytes"),
+    *("splits", "files", "partitions", "content_sha256"),
+)
+TABLES = {
+    "columns": ("name", "role", "dtype", "tensor", "nullable", "arrow_type", "source_type", "nulls"),
+    "tensors": ("name", "dtype", "row_shape", "columns"),
+}
+"""What `show` prints of the summary; `--json` prints all of it."""
 
 
 def show(path: str, /, *, as_json: bool, debug: bool) -> None:
@@ -25,17 +35,19 @@ def show(path: str, /, *, as_json: bool, debug: bool) -> None:
     if as_json:
         output.emit_json(summary)
         return
-    lists: dict[str, Any] = {}
-    for key, value in summary.items():
-        if isinstance(value, list | tuple) and value and isinstance(value[0], dict):
-            lists[key] = value
-        else:
-            output.text(f"{key.replace('_', ' ')}: {_said(key, value)}")
-    for key, rows in lists.items():
-        output.text()
-        output.text(f"{key.replace('_', ' ')}: {len(rows)}")
-        head = tuple(dict.fromkeys(name for row in rows for name in row))
-        output.table(head, [[_said(name, row.get(name, "")) for name in head] for row in rows])
+    for key in HEAD:
+        output.text(f"{key.replace('_', ' ')}: {_said(key, summary.get(key))}")
+    for key, names in TABLES.items():
+        rows = cast("list[dict[str, object]]", summary.get(key) or [])
+        if rows:
+            output.text()
+            output.table(
+                [name.replace("_", " ") for name in names],
+                [[_said(name, row.get(name)) for name in names] for row in rows],
+                right=("nulls",),
+            )
+    for warning in cast("list[dict[str, object]]", summary.get("warnings") or []):
+        output.text(f"warning: {warning.get('text')}")
 
 
 def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:
@@ -66,4 +78,6 @@ def _said(key: str, value: object) -> str:
         return ", ".join(f"{name} {one}" for name, one in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return "" if value is None else str(value)

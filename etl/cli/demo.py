@@ -6,7 +6,6 @@ import contextlib
 import os
 import sqlite3
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from connectors.base import Query
 from etl.cli import export, output, process
@@ -17,16 +16,15 @@ from etl.run import runner
 from etl.settings import Settings, endpoint
 from etl.tensors.options import WriteOptions
 
-if TYPE_CHECKING:
-    from etl.run.result import RunResult
-    from etl.tensors.options import Format
-
 SHOP = "shop.sqlite"
 SPLIT = {"train": "0.8", "val": "0.2"}
-SPLIT_KEY = "user_id"
+FEATURES = (
+    *("orders", "pieces", "spent", "largest", "discount", "gifts"),
+    *("days_since_order", "days_since_sign_up", "newsletter", "credit"),
+)
 OPEN = """import etl
 ds = etl.open_dataset("{tensors}")
-x = ds.split("train").arrays()"""
+X, y = ds.split("train").arrays()"""
 
 
 def demo(to: str, /, *, as_json: bool, debug: bool) -> None:
@@ -39,11 +37,13 @@ def demo(to: str, /, *, as_json: bool, debug: bool) -> None:
     folder = Path(to)
     shop = folder / SHOP
     build(shop)
-    results = [*_export(shop, folder / "features", "safetensors"), *_export(shop, folder / "orders", "parquet")]
+    run_id = export.new_run_id()
+    with output.progress(quiet=as_json) as progress:
+        results = runner.run(jobs(folder, run_id), run_id=run_id, progress=progress)
     if as_json:
         output.emit_results(results)
         return
-    output.report(results)
+    output.report(results, warnings=False)  # they are in the manifests; here they would be about the demo itself
     output.text()
     output.text("open the tensors in Python:")
     output.text()
@@ -73,21 +73,28 @@ def build(shop: Path, /) -> None:
         said = error.strerror if isinstance(error, OSError) else str(error)
         raise ConfigError(f"the demo's shop {shop} cannot be written: {said}", hint="Name another --to.") from error
     finally:
-        fresh.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):
+            fresh.unlink(missing_ok=True)
 
 
-def _export(shop: Path, target: Path, fmt: Format) -> list[RunResult]:
-    run_id = export.new_run_id()
-    at = endpoint(f"sqlite:///{_escaped(shop)}", at=Settings())
-    if fmt == "safetensors":
-        query = Query(sql=sql_text("demo/features.sql"), run_id=run_id)
-        options = WriteOptions(split=SPLIT, split_key=(SPLIT_KEY,))
-    else:
-        query = Query(table="orders", run_id=run_id)
-        options = WriteOptions()
-    job = Job(Read(at, query, name=target.name), (Write(str(target), fmt, options, "replace"),))
-    with output.progress(quiet=False) as progress:
-        return runner.run([job], run_id=run_id, progress=progress)
+def jobs(folder: Path, run_id: str, /) -> tuple[Job, Job]:
+    """The demo's two datasets, of one snapshot of the shop: features to train on, and the orders as they are."""
+    at = endpoint(f"sqlite:///{_escaped(folder / SHOP)}", at=Settings())
+    features = WriteOptions(
+        features=FEATURES,
+        target=("churned",),
+        key=("user_id",),
+        dtype="float32",
+        cast="round",
+        split=SPLIT,
+        split_key=("user_id",),
+    )
+    query = Query(sql=sql_text("demo/features.sql"), key=features.key, cast=features.cast, run_id=run_id)
+    table = Query(table="orders", run_id=run_id)
+    return (
+        Job(Read(at, query, name="features"), (Write(str(folder / "features"), "safetensors", features, "replace"),)),
+        Job(Read(at, table, name="orders"), (Write(str(folder / "orders"), "parquet", WriteOptions(), "replace"),)),
+    )
 
 
 def _escaped(path: Path) -> str:

@@ -58,9 +58,11 @@ def inspect(source: str, /, *, table: str | None, sql: str | None, rows: int, as
     if found.cells:
         output.text()
         names = [one.field.name for one in found.columns]
-        output.table(names, [[_shown(cell) for cell in row] for row in found.cells], right=())
+        output.table(names, [[_shown(cell) for cell in row] for row in found.cells], right=(), widest=WIDEST)
 
 
+WIDEST = 40
+"""A value of a row that is looked at is cut here, so that one long text does not break all lines."""
 COLUMN_KEYS = ("name", "store_type", "arrow_type", "tensor_dtype", "null_share", "note")
 
 

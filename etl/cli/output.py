@@ -21,8 +21,6 @@ if TYPE_CHECKING:
     from etl.run.result import RunResult
 
 STEPS = ((1 << 40, "TiB"), (1 << 30, "GiB"), (1 << 20, "MiB"), (1 << 10, "KiB"))
-WIDEST = 60
-"""A cell of a table is cut here, so that one long text does not break all lines."""
 
 
 def text(line: str = "", /) -> None:
@@ -59,8 +57,8 @@ def emit_results(results: Sequence[RunResult], /) -> None:
     )
 
 
-def report(results: Sequence[RunResult], /) -> None:
-    """What a run made, one line a dataset, its warnings after."""
+def report(results: Sequence[RunResult], /, *, warnings: bool = True) -> None:
+    """What a run made, one line a dataset; its warnings after, on stderr."""
     table(
         ("dataset", "format", "version", "rows", "columns", "size", "parts", "seconds"),
         [
@@ -78,7 +76,7 @@ def report(results: Sequence[RunResult], /) -> None:
         ],
     )
     said: list[str] = []
-    for one in results:
+    for one in results if warnings else ():
         for warning in one.warnings:
             line = f"warning: {warning.get('text', warning)}"
             if line not in said:
@@ -86,12 +84,24 @@ def report(results: Sequence[RunResult], /) -> None:
                 note(line)
 
 
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], /, *, right: Sequence[str] | None = None) -> None:
-    """A table on stdout: drawn by rich on a terminal, columns aligned by spaces elsewhere."""
-    numbers = (
-        {"rows", "version", "columns", "size", "parts", "seconds", "nulls", "files"} if right is None else {*right}
-    )
-    cells = [[_cell(redact(cell)) for cell in row] for row in rows]
+def table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    /,
+    *,
+    right: Sequence[str] = ("rows", "version", "columns", "size", "parts", "seconds"),
+    widest: int | None = None,
+) -> None:
+    """A table on stdout: drawn by rich on a terminal, columns aligned by spaces elsewhere.
+
+    Args:
+        head: Column names.
+        rows: Cells, each row as long as `head`; redacted here.
+        right: Columns aligned to the right.
+        widest: Cells are cut at so many characters; None: never.
+    """
+    numbers = set(right)
+    cells = [[_cell(redact(cell), widest) for cell in row] for row in rows]
     if sys.stdout.isatty():
         _draw(head, cells, numbers)
         return
@@ -117,9 +127,9 @@ def _draw(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: set[str])
     Console(file=sys.stdout, highlight=False).print(drawn)
 
 
-def _cell(value: str) -> str:
+def _cell(value: str, widest: int | None) -> str:
     one_line = "".join(c if c.isprintable() else "\N{MIDDLE DOT}" for c in value)
-    return one_line if len(one_line) <= WIDEST else f"{one_line[: WIDEST - 1]}…"
+    return one_line if widest is None or len(one_line) <= widest else f"{one_line[: widest - 1]}…"
 
 
 def count(number: float | None, /) -> str:
