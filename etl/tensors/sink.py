@@ -22,6 +22,7 @@ from etl.tensors import manifest as documents
 from etl.tensors.formats.parquet import SUFFIX as PARQUET
 from etl.tensors.formats.parquet import ParquetPart
 from etl.tensors.formats.safetensors import TensorPart
+from etl.tensors.join import groups, join_parquet, join_tensors
 from etl.tensors.manifest import FileEntry, Manifest, TextFile
 from etl.tensors.options import WriteOptions
 from etl.tensors.pack import PackPlan, plan_columns
@@ -353,19 +354,33 @@ class DatasetSession:
                 found[file.split].append((one.part.index, file))
         entries: list[FileEntry] = []
         for split in self._splits:
-            if not found[split] and self.mode != "append":
-                empty = self._format(split, self._empty_name(split), ".tmp", "no partition", {})
-                found[split] = [(-1, f) for f in empty.close(empty=True)]
+            listed = found[split]
+            if not listed and self.mode != "append":
+                empty = self._format(split, self._merged_name(split), ".tmp", "no partition", {})
+                listed = [(-1, f) for f in empty.close(empty=True)]
             start = 0
-            for index, file in found[split]:
-                entries.append(self._entry(index, file, start))
+            together = groups([f for _, f in listed], self.format, self.options.partition_bytes)
+            for number, members in enumerate(together):
+                chosen = [listed[i] for i in members]
+                file = chosen[0][1] if len(chosen) == 1 else self._joined(split, number, [f for _, f in chosen])
+                indexes = tuple(dict.fromkeys(i for i, _ in chosen if i >= 0))
+                entries.append(self._entry(indexes, file, start))
                 start += file.rows
         return entries
 
-    def _empty_name(self, split: str) -> Callable[[int], str]:
+    def _joined(self, split: str, number: int, files: Sequence[StagedFile]) -> StagedFile:
+        name = self._merged_name(split)(number)
+        schema = self.schema.to_arrow()
+        if self.format == "parquet":
+            paths = [f.path for f in files]
+            return join_parquet(self.folder, paths, schema, split, f"{name}{PARQUET}.tmp", self.options)
+        text = pa.schema([c.field.to_arrow() for c in self.plan.columns if not c.tensor])
+        return join_tensors(self.folder, files, self.plan, text, name, self.options)
+
+    def _merged_name(self, split: str) -> Callable[[int], str]:
         return lambda n: f"{_prefix(split)}-{self.run_id}-m{n:05d}"
 
-    def _entry(self, index: int, file: StagedFile, row_start: int) -> FileEntry:
+    def _entry(self, indexes: tuple[int, ...], file: StagedFile, row_start: int) -> FileEntry:
         path = self._settle(file.path)
         start, tensors, text = (file.facts.get(k) for k in ("data_start", "tensors", "text_file"))
         return FileEntry(
@@ -378,7 +393,7 @@ class DatasetSession:
             added_in_version=0,
             data_start=start if isinstance(start, int) else None,
             tensors={str(n): (int(v[0]), int(v[1])) for n, v in tensors.items()} if isinstance(tensors, dict) else None,
-            partitions=() if index < 0 else (index,),
+            partitions=indexes,
             text_file=TextFile(self._settle(str(text["path"])), int(text["bytes"]), str(text["sha256"]))
             if isinstance(text, dict)
             else None,

@@ -27,8 +27,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from connectors.base import Staged
+    from etl.tensors.options import Format
 
 TABLE = pa.table({"a": list(range(100)), "t": ["x"] * 100})
+APART = WriteOptions(partition_bytes=1)
+"""No two parts share a file."""
 
 
 def hidden(folder: Path) -> list[str]:
@@ -68,7 +71,7 @@ def memory_path(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.slow
 def test_a_reader_that_lists_the_folder_never_sees_a_mixture(memory_path: Path) -> None:
     out = memory_path / "out"
-    export(out, pa.table({"g": [0] * 50}), 5, batch_rows=10)
+    export(out, pa.table({"g": [0] * 50}), 5, batch_rows=10, options=APART)
     # A process of its own, so that it does not wait for the writer's interpreter lock.
     look = (
         "import os, sys\n"
@@ -87,7 +90,7 @@ def test_a_reader_that_lists_the_folder_never_sees_a_mixture(memory_path: Path) 
     ) as reader:
         try:
             for g in range(1, 201):
-                export(out, pa.table({"g": [g] * 50}), 5, mode="replace", run_id=f"g{g}", batch_rows=10)
+                export(out, pa.table({"g": [g] * 50}), 5, mode="replace", run_id=f"g{g}", batch_rows=10, options=APART)
         finally:
             stop.touch()
             said = reader.communicate(timeout=20)[0]
@@ -174,7 +177,7 @@ def test_counts_that_differ_publish_nothing(tmp_path: Path) -> None:
 
 
 def test_only_the_newest_attempt_is_published_and_a_doubled_one_is_harmless(tmp_path: Path) -> None:
-    session = begin(tmp_path / "out", TABLE)
+    session = begin(tmp_path / "out", TABLE, options=APART)
     first, doubled, second = staged(session), staged(session), staged(session, attempt=2)
     made = session.commit([second[0], first[0], doubled[0], second[1], first[1]], requires=requires(second, "r1"))
     assert (made.rows, made.files) == (100, 2)
@@ -270,7 +273,7 @@ def test_a_full_disk_leaves_nothing(tmp_path: Path) -> None:
 def test_verify_names_each_bad_file_with_both_hashes(tmp_path: Path) -> None:
     for fmt in ("parquet", "safetensors"):
         out = tmp_path / fmt
-        export(out, TABLE, 3, fmt=fmt)  # type: ignore[arg-type]
+        export(out, TABLE, 3, fmt=fmt, options=APART)  # type: ignore[arg-type]
         flipped, short, missing = (out / f.path for f in open_dataset(out).manifest.files)
         blob = bytearray(flipped.read_bytes())
         blob[len(blob) // 2] ^= 1
@@ -335,3 +338,30 @@ def test_splits_of_a_dataset_are_disjoint_complete_and_stay_over_appends(tmp_pat
         assert sum(map(len, found.values())) == 100
         sides.append(found)
     assert sides[0] == sides[1]
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "safetensors"])
+def test_many_small_parts_become_few_files_in_row_order(tmp_path: Path, fmt: Format) -> None:
+    rows = 2000
+    table = pa.table(
+        {
+            "a": pa.array([None if i % 7 == 0 else i for i in range(rows)], pa.int64()),
+            "t": pa.array([None if i % 5 == 0 else str(i) for i in range(rows)]),
+            "l": pa.array([[i] * (i % 3) for i in range(rows)], pa.list_(pa.int32())),
+        }
+    )
+    options = WriteOptions(split={"train": "0.7", "val": "0.3"}, split_key=("t",), null_key="own_group")
+    for name, parts in (("many", 200), ("one", 1)):
+        export(tmp_path / name, table, parts, fmt=fmt, options=options)
+    many, one = (open_dataset(tmp_path / n, verify="sha256") for n in ("many", "one"))
+    assert [f.split for f in many.manifest.files] == ["train", "val"]
+    assert len(many.manifest.files[0].partitions) > 150
+    if fmt == "safetensors":
+        assert [f.sha256 for f in many.manifest.files] == [f.sha256 for f in one.manifest.files]
+    for ours, theirs in zip(many.manifest.files, one.manifest.files, strict=True):
+        paths = [(d.path / (f.text_file.path if f.text_file else f.path)) for d, f in ((many, ours), (one, theirs))]
+        left, right = (pq.read_table(p) for p in paths)
+        assert left.equals(right)
+        assert ours.rows == theirs.rows == left.num_rows
+    left_over = [p.name for p in (tmp_path / "many").iterdir() if not p.name.startswith("_")]
+    assert sorted(left_over) == sorted(f.path for f in many.manifest.files)

@@ -267,6 +267,11 @@ class ParquetPart:
             if self._held_rows >= self._group_rows or self._held_bytes >= self._group_bytes:
                 self._flush()
 
+    def write_stored(self, batch: pa.RecordBatch, /) -> None:
+        """Take a batch that is of the stored schema already."""
+        self._changed = []
+        self.write(batch)
+
     def close(self, *, empty: bool = False) -> list[StagedFile]:
         """Finish the last file. With `empty`, a file without rows is written when there were none."""
         if self._held or (empty and not self._done and self._writer is None):
