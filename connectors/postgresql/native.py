@@ -69,8 +69,11 @@ def _key() -> str:
 
 
 def folders() -> tuple[Path, ...]:
-    """Where object code may lie, the preferred one first."""
-    return HERE / "__pycache__", Path.home() / ".cache" / "cuetl"
+    """Where object code may lie, the preferred one first; never a folder that other users can write to."""
+    try:
+        return HERE / "__pycache__", Path.home() / ".cache" / "cuetl"
+    except RuntimeError:  # a user without a home, as in some containers
+        return (HERE / "__pycache__",)
 
 
 def warm() -> Path | None:

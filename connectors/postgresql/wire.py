@@ -125,6 +125,10 @@ def stream(
                 f"the server sent {tally.counted} rows and {decoder.rows} arrived", hint="Nothing was published."
             )
         ended = True
+    except ServerError:
+        # The server ended the statement itself.
+        ended = True
+        raise
     finally:
         if not ended:
             # A server that sorts or waits sees a closed socket only when it writes: it is told as well.
