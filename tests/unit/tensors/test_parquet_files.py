@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import duckdb
 import numpy as np
-import pyarrow as pa
+import pyarrow as arrow  # noqa: ICN001 - `pa` is its untyped door, below
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -25,11 +25,14 @@ from tests.datasets import export, schema_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+pa: Any = arrow  # the stubs do not know NumPy arrays and short lists as columns
+
+
 MONTHS = pa.month_day_nano_interval()
 SPAN = pa.MonthDayNano([1, 2, 11045000000000])
 SPAN_DICT = {"months": 1, "days": 2, "nanoseconds": 11045000000000}
 
-COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
+COLUMNS: dict[str, tuple[Any, list[Any]]] = {
     "bool": (pa.bool_(), [True, None, False]),
     "int16": (pa.int16(), [-(2**15), None, 2**15 - 1]),
     "int64": (pa.int64(), [-(2**63), None, 2**63 - 1]),
@@ -61,7 +64,7 @@ COLUMNS: dict[str, tuple[pa.DataType, list[Any]]] = {
 }
 
 
-def column(kind: pa.DataType, values: list[Any]) -> pa.Array:
+def column(kind: Any, values: list[Any]) -> Any:
     if isinstance(kind, pa.BaseExtensionType):
         return pa.ExtensionArray.from_storage(
             kind, pa.array([None if v is None else v.bytes for v in values], kind.storage_type)
@@ -77,7 +80,7 @@ def column(kind: pa.DataType, values: list[Any]) -> pa.Array:
     return pa.array(values, kind)
 
 
-def everything(*, values: bool = True) -> pa.Table:
+def everything(*, values: bool = True) -> Any:
     return pa.table({n: column(k, v if values else [None] * 3) for n, (k, v) in COLUMNS.items()})
 
 
@@ -89,10 +92,11 @@ def test_every_carried_type_comes_back_with_its_nulls(tmp_path: Path, parts: int
     got = pq.read_table(tmp_path / "out")
     assert got.schema.types == table.schema.types
     for name in COLUMNS:
-        have, want = got.column(name), table.column(name)
+        have: Any = got.column(name)
+        want: Any = table.column(name)
         assert have.null_count == (1 if values else 3), name
         if pa.types.is_dictionary(want.type):
-            have, want = (pa.chunked_array([c.dictionary_decode() for c in x.chunks]) for x in (have, want))
+            have, want = (pa.chunked_array([c.dictionary_decode() for c in decoded.chunks]) for decoded in (have, want))
         assert have.combine_chunks().equals(want.combine_chunks()), name
 
 
