@@ -14,10 +14,10 @@ if TYPE_CHECKING:
     from tests.servers.postgresql import PostgresDatabase
 
 CUETL = str(Path(sys.executable).parent / "cuetl")
-ABOVE_BASE_MIB = 250
-"""For two readers and tensor files of 16 MiB; see Memory in the README."""
+ABOVE_BASE_MIB = {"parquet": 250, "safetensors": 2 * (8 + 5 * 4 + 24 + 64) + 96}
+"""For two readers and tensor files of 16 MiB (up to 24): the terms are those of Memory in the README."""
 ROWS = 5_000_000
-"""About 600 MB of table and 310 MB of tensors: more than the bound."""
+"""About 600 MB of table, 310 MB of tensors and 160 MB of text: more than the bound."""
 TABLE = """create table {name} as
  select g::bigint as id, (g::bigint * 7919) % 1000003 as item, g / 3.0::float8 as price,
  g / 7.0::float8 as a, g / 11.0::float8 as b, g / 13.0::float8 as c,
@@ -53,7 +53,7 @@ def tables(pgdb_module: PostgresDatabase) -> PostgresDatabase:
         "analyze small",
         "analyze large",
     )
-    assert pgdb_module.sql("select pg_relation_size('large')")[0][0] > 2 * ABOVE_BASE_MIB * 2**20
+    assert pgdb_module.sql("select pg_relation_size('large')")[0][0] > 1.5 * max(ABOVE_BASE_MIB.values()) * 2**20
     return pgdb_module
 
 
@@ -68,4 +68,4 @@ def test_memory_is_bounded_by_parts_in_flight_not_by_the_table(
     base = peak_mib(tables, "small", format, tmp_path / "small")
     peak = peak_mib(tables, "large", format, tmp_path / "large")
     assert 30 < base < 400
-    assert peak - base < ABOVE_BASE_MIB, f"base {base:.0f} MiB, peak {peak:.0f} MiB"
+    assert peak - base < ABOVE_BASE_MIB[format], f"base {base:.0f} MiB, peak {peak:.0f} MiB"
