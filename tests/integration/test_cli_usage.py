@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import signal
 import sqlite3
 import subprocess
@@ -315,3 +317,23 @@ def test_the_manifest_holds_no_user_info(shop: Path) -> None:
     assert cuetl("export", "shop", "--table", "orders", "--to", "x", "--format", "parquet", cwd=shop).code == 0
     manifest = json.loads((shop / "x" / "_manifest.json").read_text())
     assert "@" not in json.dumps(manifest["source"])
+
+
+@pytest.mark.parametrize(("flags", "drawn"), [([], True), (["--quiet"], False), (["--json"], False)])
+def test_progress_is_drawn_on_a_terminal_and_results_stay_on_stdout(
+    shop: Path, flags: list[str], *, drawn: bool
+) -> None:
+    ours, theirs = os.openpty()
+    arguments = ["export", "shop", "--table", "orders", "--to", "x", "--format", "parquet", *flags]
+    with subprocess.Popen([*COMMAND, *arguments], cwd=shop, stdout=subprocess.PIPE, stderr=theirs) as process:
+        os.close(theirs)
+        said = b""
+        with contextlib.suppress(OSError):  # a terminal whose other end is closed reads as an error
+            while block := os.read(ours, 65536):
+                said += block
+        out, _ = process.communicate(timeout=60)
+    os.close(ours)
+    assert process.returncode == 0, said
+    assert (b"publishing" in said) is drawn
+    assert b"publishing" not in out
+    assert b"\x1b" not in out
