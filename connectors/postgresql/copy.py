@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from connectors.base import Tally
 from connectors.postgresql import layout, native
-from connectors.postgresql.fields import SHOWN, Column, FieldError, assemble, bind, count, field_error
+from connectors.postgresql.fields import ITEM, SHOWN, Column, assemble, bind, count, field_error
 from connectors.postgresql.nested import Nested
 from connectors.postgresql.slabs import Lease, give, take
 from etl.core.errors import DataError, EtlError
@@ -132,7 +132,8 @@ class Decoder:
         self._bits = widths == 0
         self._text_bytes = np.where(self._is_text, float(FIRST_GUESS), 0.0)
         self._lease: Lease | None = None
-        self._first = True
+        self._loop = native.load().calls["rows"]
+        self._addresses = int(self._state.ctypes.data), int(self._table.ctypes.data)
         self.rows = 0
         """Rows decoded, those of the batch in the making included."""
         self._given = 0
@@ -228,9 +229,9 @@ class Decoder:
 
     def _run(self, window: Window) -> Iterator[pa.RecordBatch]:
         """Call the loop until it needs more bytes."""
-        loop = native.load().calls["rows"]
+        loop = self._loop
         state, table = self._state, self._table
-        state_at, table_at = int(state.ctypes.data), int(table.ctypes.data)
+        state_at, table_at = self._addresses
         while True:
             base = window.slab.address
             state[layout.S_POS] = base + window.pos
@@ -379,18 +380,22 @@ class Decoder:
 
     def _expand(self, index: int, column: Column, rows: int, entry: list[int]) -> pa.Array[Any]:
         """A nested column from the fields that were kept as they came."""
-        offsets = np.frombuffer((ctypes.c_int32 * (rows + 1)).from_address(entry[layout.C_VALUES]), np.int32)
+        places = (ctypes.c_int32 * (rows + 1)).from_address(entry[layout.C_VALUES])
+        offsets = np.frombuffer(memoryview(places), np.int32)
         fields = entry[layout.C_DATA] + offsets[:-1].astype(np.int64)
         sizes = np.diff(offsets).astype(np.int64)
         if entry[layout.C_NULLS]:
-            bits = np.frombuffer((ctypes.c_uint8 * ((rows + 7) // 8)).from_address(entry[layout.C_VALID]), np.uint8)
+            valid = (ctypes.c_uint8 * ((rows + 7) // 8)).from_address(entry[layout.C_VALID])
+            bits = np.frombuffer(memoryview(valid), np.uint8)
             sizes[np.unpackbits(bits, count=rows, bitorder="little") == 0] = -1
         try:
             return self._nested[index].decode(fields, sizes)
-        except FieldError as failed:
-            raise failed.error.at(
-                f"column {column.plan.name}, row {self._given + failed.index + 1} of the part", column=column.plan.name
-            ) from None
+        except EtlError as error:
+            if ITEM not in error.context:
+                raise
+            row = self._given + int(error.context.pop(ITEM)) + 1
+            name = column.plan.name
+            raise error.at(f"column {name}, row {row} of the part", column=name) from None
 
     def _error(self, window: Window) -> EtlError:
         state = self._state
