@@ -278,7 +278,7 @@ def _bound(
         if bind:
             text = quote_literal(params[text[1:]])
         # A literal must not grow together with its neighbours: `x-:n` with -1, `e:v` with 'a'.
-        if (bind and before and not before[-1].isspace()) or (literal and not text[0].isspace()):
+        if (bind and before and not before[-1].isspace()) or (literal and not text[0].isspace() and text not in ",)"):
             yield " "
         yield text
         before, literal = text, bind

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from connectors.postgresql import layout
 from connectors.postgresql.columns import Kind
+from etl.core.buffers import buffer
 from etl.core.errors import CastError, DataError, DecimalTooNarrow, EtlError, SchemaError
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ Words: TypeAlias = "npt.NDArray[np.int64]"
 
 SHOWN = 80
 """Characters of a value in a message."""
+ITEM = "item"
+"""Where an error on its way out of a nested column keeps the index of its field."""
 
 # Kind → operation of the loop, bytes per value (0: bits, -1: offsets and text), bytes on the wire (0: any).
 FLAT: dict[Kind, tuple[int, int, int]] = {
@@ -148,7 +151,7 @@ def strings(values: Sequence[bytes], /, kind: pa.DataType) -> pa.Array[Any]:
     """A string or binary array of these values, without pandas (which `pa.array` of a list imports)."""
     offsets = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(v) for v in values], out=offsets[1:])
-    buffers = [None, pa.py_buffer(offsets), pa.py_buffer(b"".join(values))]
+    buffers = [None, buffer(offsets), pa.py_buffer(b"".join(values))]
     return pa.Array.from_buffers(kind, len(values), buffers)
 
 
@@ -196,13 +199,10 @@ def assemble(column: Column, rows: int, buffers: list[pa.Buffer | None], nulls: 
     return pa.Array.from_buffers(kind, rows, buffers, nulls)
 
 
-class FieldError(Exception):
-    """A field of a nested column failed; `index` is its row in the batch."""
-
-    def __init__(self, index: int, error: EtlError) -> None:
-        super().__init__(index)
-        self.index = index
-        self.error = error
+def of_field(index: int, error: EtlError) -> EtlError:
+    """The error as one of the field `index` of a nested column; a column inside says which of its own fields."""
+    error.context[ITEM] = index
+    return error
 
 
 def field_error(plan: ColumnPlan, code: int, reason: int, value: bytes, size: int) -> EtlError:

@@ -17,8 +17,9 @@ import pyarrow as pa
 
 from connectors.postgresql import layout, native
 from connectors.postgresql.columns import Kind
-from connectors.postgresql.fields import FLAT, FieldError, Words, assemble, bind, count, field_error, strings
-from etl.core.errors import DataError, SchemaError
+from connectors.postgresql.fields import FLAT, ITEM, Words, assemble, bind, count, field_error, of_field, strings
+from etl.core.buffers import buffer
+from etl.core.errors import DataError, EtlError, SchemaError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,7 +42,7 @@ def validity(sizes: Words) -> tuple[pa.Buffer | None, int]:
     """The validity bitmap of fields and how many are NULL."""
     valid = sizes >= 0
     nulls = int(len(valid) - np.count_nonzero(valid))
-    return (pa.py_buffer(np.packbits(valid, bitorder="little")) if nulls else None), nulls
+    return (buffer(np.packbits(valid, bitorder="little")) if nulls else None), nulls
 
 
 class Nested:
@@ -81,22 +82,24 @@ class Nested:
             sizes: Bytes of each field, -1 for NULL. May be changed: values that a policy makes NULL become -1.
 
         Raises:
-            FieldError: A field is refused; its index is that of the field here.
+            EtlError: A field is refused; its index among the fields here is in the context, as `ITEM`.
         """
         if not self.plan.nullable and (sizes < 0).any():
             failed = int(np.argmax(sizes < 0))
-            raise FieldError(failed, field_error(self.plan, layout.E_NULL, 0, b"", -1))
+            raise of_field(failed, field_error(self.plan, layout.E_NULL, 0, b"", -1))
         return self._way(np.ascontiguousarray(fields), np.ascontiguousarray(sizes))
 
-    def _corrupt(self, fields: Words, sizes: Words, index: int, code: int = layout.E_CORRUPT) -> FieldError:
+    def _corrupt(self, fields: Words, sizes: Words, index: int, code: int = layout.E_CORRUPT) -> EtlError:
         value = ctypes.string_at(int(fields[index]), max(0, min(int(sizes[index]), 400)))
-        return FieldError(index, field_error(self.plan, code, layout.R_DEPTH, value, int(sizes[index])))
+        return of_field(index, field_error(self.plan, code, layout.R_DEPTH, value, int(sizes[index])))
 
     def _child(self, index: int, fields: Words, sizes: Words, parents: Callable[[int], int]) -> pa.Array[Any]:
         try:
             return self.children[index].decode(fields, sizes)
-        except FieldError as failed:
-            raise FieldError(parents(failed.index), failed.error) from None
+        except EtlError as error:
+            if ITEM in error.context:
+                of_field(parents(int(error.context[ITEM])), error)
+            raise
 
     def _flat(self, fields: Words, sizes: Words) -> pa.Array[Any]:
         bound = self.bound
@@ -110,7 +113,7 @@ class Nested:
             values = np.zeros(4 * (rows + 1), np.uint8)
             total = int(np.maximum(sizes, 0).sum()) * (3 if bound.spread > 1 else 1)
             if total > MAX_ITEMS - layout.SLACK:
-                raise FieldError(0, DataError("the items of one batch hold more than 2 GiB of text"))
+                raise of_field(0, DataError("the items of one batch hold more than 2 GiB of text"))
             data = np.empty(total + layout.SLACK, np.uint8)
         elif bound.width == 0:
             values = np.zeros(rows // 8 + 8, np.uint8)
@@ -122,13 +125,13 @@ class Nested:
             size = int(sizes[failed])
             value = ctypes.string_at(int(fields[failed]), max(0, min(size, 400)))
             code, reason = int(row[layout.C_FAILED]), int(row[layout.C_REASON])
-            raise FieldError(failed, field_error(self.plan, code, reason, value, size))
+            raise of_field(failed, field_error(self.plan, code, reason, value, size))
         nulls = int(row[layout.C_NULLS])
         used = int(row[layout.C_USED])
         count(self.tally, self.column, row)
-        buffers: Buffers = [pa.py_buffer(valid) if nulls else None, pa.py_buffer(values)]
+        buffers: Buffers = [buffer(valid) if nulls else None, buffer(values)]
         if bound.width < 0:
-            buffers.append(pa.py_buffer(data).slice(0, used))
+            buffers.append(buffer(data).slice(0, used))
         return assemble(bound, rows, buffers, nulls)
 
     def _array(self, fields: Words, sizes: Words) -> pa.Array[Any]:
@@ -143,15 +146,15 @@ class Nested:
             if code == layout.E_SPECIAL:
                 levels = int.from_bytes(ctypes.string_at(int(fields[failed]), 4), "big")
                 error = field_error(self.plan, code, layout.R_DEPTH, b"", levels)
-                raise FieldError(failed, error)
+                raise of_field(failed, error)
             raise self._corrupt(fields, sizes, failed, code)
         if totals[depth]:
             self.tally.add_special(self.column, layout.REASONS[layout.R_DEPTH], int(totals[depth]))
             if not self.plan.nullable:
-                raise FieldError(int(np.argmax(sizes < 0)), field_error(self.plan, layout.E_NULL, 0, b"", -1))
+                raise of_field(int(np.argmax(sizes < 0)), field_error(self.plan, layout.E_NULL, 0, b"", -1))
         counts = [rows, *(int(total) for total in totals[:depth])]
         if counts[-1] > MAX_ITEMS:
-            raise FieldError(0, DataError("the arrays of one batch hold more than 2^31 items"))
+            raise of_field(0, DataError("the arrays of one batch hold more than 2^31 items"))
         offsets = [np.zeros(counts[level] + 1, np.int32) for level in range(depth)]
         places = np.array([at(one) for one in offsets], np.int64)
         item_fields, item_sizes = np.empty(counts[-1], np.int64), np.empty(counts[-1], np.int64)
@@ -168,7 +171,7 @@ class Nested:
             kinds.append(cast("pa.ListType[Any]", kinds[-1]).value_type)
         for level in reversed(range(depth)):
             valid, nulls = validity(sizes) if level == 0 else (None, 0)
-            buffers: Buffers = [valid, pa.py_buffer(offsets[level])]
+            buffers: Buffers = [valid, buffer(offsets[level])]
             array = pa.Array.from_buffers(kinds[level], counts[level], buffers, nulls, children=[array])
         return array
 
@@ -186,7 +189,7 @@ class Nested:
         ]
         for mark in range(3):
             bits = np.packbits(marks[mark * rows :][:rows], bitorder="little")
-            children.append(pa.Array.from_buffers(pa.bool_(), rows, [None, pa.py_buffer(bits)]))
+            children.append(pa.Array.from_buffers(pa.bool_(), rows, [None, buffer(bits)]))
         valid, nulls = validity(sizes)
         return pa.Array.from_buffers(self.plan.type, rows, [valid], nulls, children=children)
 
@@ -205,7 +208,7 @@ class Nested:
         offsets, inner, lengths = self._lists(fields, sizes, 1)
         ranges = self._child(0, inner, lengths, lambda index: int(np.searchsorted(offsets, index, side="right")) - 1)
         valid, nulls = validity(sizes)
-        buffers: Buffers = [valid, pa.py_buffer(offsets)]
+        buffers: Buffers = [valid, buffer(offsets)]
         return pa.Array.from_buffers(self.plan.type, len(sizes), buffers, nulls, children=[ranges])
 
     def _hstore(self, fields: Words, sizes: Words) -> pa.Array[Any]:
@@ -221,7 +224,7 @@ class Nested:
             entries.append(_texts(places, bytes_))
         pairs = pa.Array.from_buffers(pa.struct([kind.key_field, kind.item_field]), items, [None], 0, children=entries)
         valid, nulls = validity(sizes)
-        buffers: Buffers = [valid, pa.py_buffer(offsets)]
+        buffers: Buffers = [valid, buffer(offsets)]
         return pa.Array.from_buffers(kind, len(sizes), buffers, nulls, children=[pairs])
 
     def _composite(self, fields: Words, sizes: Words) -> pa.Array[Any]:
@@ -247,7 +250,7 @@ class Nested:
         fixed = kind.list_size if isinstance(kind, pa.FixedSizeListType) else -1
         items = fixed * rows if fixed >= 0 else int(np.maximum(sizes - 4, 0).sum()) // width
         if items > MAX_ITEMS:
-            raise FieldError(0, DataError("the vectors of one batch hold more than 2^31 items"))
+            raise of_field(0, DataError("the vectors of one batch hold more than 2^31 items"))
         call = native.load().calls["vectors"]
         offsets = np.zeros(rows + 1, np.int32)
         failed = call(at(fields), at(sizes), rows, width, fixed, at(offsets), 0)
@@ -255,9 +258,9 @@ class Nested:
             raise self._corrupt(fields, sizes, failed)
         values = np.empty(items * width + 8, np.uint8)
         call(at(fields), at(sizes), rows, width, fixed, at(offsets), at(values))
-        child = pa.Array.from_buffers(item, items, [None, pa.py_buffer(values)])
+        child = pa.Array.from_buffers(item, items, [None, buffer(values)])
         valid, nulls = validity(sizes)
-        buffers: Buffers = [valid] if fixed >= 0 else [valid, pa.py_buffer(offsets)]
+        buffers: Buffers = [valid] if fixed >= 0 else [valid, buffer(offsets)]
         return pa.Array.from_buffers(kind, rows, buffers, nulls, children=[child])
 
     def _sparse(self, fields: Words, sizes: Words) -> pa.Array[Any]:
@@ -276,12 +279,12 @@ class Nested:
             pa.Array.from_buffers(
                 kind.field(position).type,
                 rows,
-                [None, pa.py_buffer(offsets)],
-                children=[pa.Array.from_buffers(item, items, [None, pa.py_buffer(data)])],
+                [None, buffer(offsets)],
+                children=[pa.Array.from_buffers(item, items, [None, buffer(data)])],
             )
             for position, item, data in ((1, pa.int32(), indices), (2, pa.float32(), values))
         ]
-        first = pa.Array.from_buffers(pa.int32(), rows, [None, pa.py_buffer(dims)])
+        first = pa.Array.from_buffers(pa.int32(), rows, [None, buffer(dims)])
         valid, nulls = validity(sizes)
         return pa.Array.from_buffers(kind, rows, [valid], nulls, children=[first, *lists])
 
@@ -303,7 +306,7 @@ def _texts(fields: Words, sizes: Words) -> pa.Array[Any]:
     np.cumsum(np.maximum(sizes, 0), out=offsets[1:])
     data = b"".join([ctypes.string_at(f, s) for f, s in zip(fields.tolist(), sizes.tolist(), strict=True) if s > 0])
     valid, nulls = validity(sizes)
-    return pa.Array.from_buffers(pa.string(), len(sizes), [valid, pa.py_buffer(offsets), pa.py_buffer(data)], nulls)
+    return pa.Array.from_buffers(pa.string(), len(sizes), [valid, buffer(offsets), pa.py_buffer(data)], nulls)
 
 
 def spell_inet(value: bytes) -> bytes | None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 import pyarrow as pa
 
@@ -39,7 +39,7 @@ _PLAIN: Final[Mapping[str, Callable[[], pa.DataType]]] = {
     "date32": pa.date32,
     "uuid": pa.uuid,
 }
-_UNITS: Final = ("s", "ms", "us", "ns")
+_UNITS: Final[tuple[Literal["s", "ms", "us", "ns"], ...]] = ("s", "ms", "us", "ns")
 _CALL = re.compile(r"(\w+)\((.*)\)", re.DOTALL)
 _TIME = re.compile(r"(timestamp|time32|time64|duration)\[\s*(s|ms|us|ns)\s*(?:,\s*([\w/+:-]+)\s*)?\]")
 
@@ -87,10 +87,10 @@ def _timed(text: str, kind: str, unit: str, zone: str | None) -> pa.DataType:
     raise _unknown(text)
 
 
-def _unit(unit: str) -> pa.lib._Unit:
+def _unit(unit: str) -> Literal["s", "ms", "us", "ns"]:
     for one in _UNITS:
         if one == unit:
-            return one  # type: ignore[return-value]
+            return one
     raise ConfigError(f"unknown unit {unit!r}", hint=nearest(unit, _UNITS, what="units"))
 
 

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.core.errors import CastError
 from etl.tensors.views import Column, bits_of, valid_of, values_of
 
 if TYPE_CHECKING:
@@ -34,18 +35,18 @@ class CastCount:
     max_abs_error: float = 0.0
 
 
-class Refused(Exception):  # noqa: N818 - never leaves etl.tensors: the writer says it with column and key
-    """A value cannot be carried.
+class Refused(CastError):  # noqa: N818 - named as the others of the tree are
+    """A value cannot be carried; the text says why in a few words, and the writer adds column, value and key.
 
-    Attributes:
-        row: Its row in the column given.
-        why: In a few words.
+    The context has its row in the column given.
     """
 
-    def __init__(self, row: int, why: str) -> None:
-        super().__init__(why)
-        self.row = row
-        self.why = why
+    code = "refused"
+
+    @property
+    def row(self) -> int:
+        """Its row in the column given."""
+        return int(self.context["row"])
 
 
 def plain_values(column: Column, /) -> NDArray[Any]:
@@ -82,7 +83,7 @@ def _scaled_up(raw: NDArray[np.int64], factor: int, valid: NDArray[np.bool_]) ->
     limit = (2**63 - 1) // factor
     outside = ((raw > limit) | (raw < -limit)) & valid
     if outside.any():
-        raise Refused(int(np.flatnonzero(outside)[0]), "beyond int64 microseconds")
+        raise Refused("beyond int64 microseconds", row=int(np.flatnonzero(outside)[0]))
     return raw * factor
 
 
@@ -123,7 +124,7 @@ def _whole_micros(column: Column, kind: Any, valid: NDArray[np.bool_] | None) ->
     if valid is not None:
         odd &= valid
     if odd.any():
-        raise Refused(int(np.flatnonzero(odd)[0]), "finer than microseconds")
+        raise Refused("finer than microseconds", row=int(np.flatnonzero(odd)[0]))
 
 
 def _numbers(
@@ -156,7 +157,7 @@ def _integers(values: NDArray[Any], out: NDArray[Any], source: str, policy: Cast
     if source == "f":
         nan = np.isnan(values)
         if nan.any():
-            raise Refused(int(np.flatnonzero(nan)[0]), "NaN is no integer")
+            raise Refused("NaN is no integer", row=int(np.flatnonzero(nan)[0]))
         rounded = np.rint(values)
         changed = rounded != values
         # high + 1 is a power of two, so exact as a float; high itself may round up.
@@ -170,9 +171,9 @@ def _integers(values: NDArray[Any], out: NDArray[Any], source: str, policy: Cast
     outside = over | under
     if policy == "exact" and (changed | outside).any():
         bad = int(np.flatnonzero(changed | outside)[0])
-        raise Refused(bad, f"outside {low} to {high}" if outside[bad] else "not a whole number")
+        raise Refused(f"outside {low} to {high}" if outside[bad] else "not a whole number", row=bad)
     if outside.any() and policy == "round":
-        raise Refused(int(np.flatnonzero(outside)[0]), f"outside {low} to {high}")
+        raise Refused(f"outside {low} to {high}", row=int(np.flatnonzero(outside)[0]))
     if outside.any():
         inside = np.where(outside, 0, rounded).astype(out.dtype)
         out[:] = np.where(over, np.array(high, out.dtype), np.where(under, np.array(low, out.dtype), inside))
@@ -217,10 +218,10 @@ def _floats(
         changed &= valid
     if policy == "exact" and (changed | over).any():
         bad = int(np.flatnonzero(changed | over)[0])
-        raise Refused(bad, "beyond the largest finite value" if over[bad] else "not exact in this dtype")
+        raise Refused("beyond the largest finite value" if over[bad] else "not exact in this dtype", row=bad)
     if over.any():
         if policy == "round":
-            raise Refused(int(np.flatnonzero(over)[0]), "beyond the largest finite value")
+            raise Refused("beyond the largest finite value", row=int(np.flatnonzero(over)[0]))
         largest = _largest(dtype, out.dtype)
         result = np.where(over, np.where(np.signbit(seen), largest[0], largest[1]), result)
         count.n_saturated += int(over.sum())
@@ -348,7 +349,7 @@ def parse_fill(text: str, dtype: str, /, scale: int | None = None) -> Any:
             # A decimal fraction such as 0.1 counts as itself in float64; narrower dtypes must give it back.
             _floats(np.array([float(number)]), None, out, dtype, "round", CastCount(), None, None)
         except Refused as refused:
-            raise ValueError(f"{text} is {refused.why} of {dtype}") from refused
+            raise ValueError(f"{text} is {refused} of {dtype}") from refused
         if number.is_finite() and dtype in {"float16", "float32"} and Decimal(str(out[0])) != number:
             raise ValueError(f"{text} is not exact in {dtype}")
         return out[0]

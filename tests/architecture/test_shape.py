@@ -29,18 +29,6 @@ def exception_classes() -> list[type[BaseException]]:
     return [found[name] for name in sorted(found)]
 
 
-INSIDE = {
-    "connectors.postgresql.fields.FieldError": "tells the batch which row failed; the error that it holds is raised",
-    "etl.tensors.cast.Refused": "tells the part which row failed; the error with the row's key is raised",
-}
-"""Exceptions that never leave the package that raises them, with the reason why they are not of the tree."""
-
-
-def outside() -> list[type[BaseException]]:
-    """The exception classes that callers can meet."""
-    return [kind for kind in exception_classes() if f"{kind.__module__}.{kind.__qualname__}" not in INSIDE]
-
-
 def tracked() -> list[str]:
     """Paths of files under version control, relative to the root."""
     done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=True)
@@ -48,14 +36,13 @@ def tracked() -> list[str]:
 
 
 def test_every_exception_class_descends_from_the_one_root() -> None:
-    classes = outside()
+    classes = exception_classes()
     assert len(classes) > 15
-    assert {f"{kind.__module__}.{kind.__qualname__}" for kind in exception_classes()} >= set(INSIDE)
     assert [kind for kind in classes if not issubclass(kind, EtlError)] == []
 
 
 def test_every_error_survives_pickling_with_all_it_knows() -> None:
-    for kind in outside():
+    for kind in exception_classes():
         assert issubclass(kind, EtlError)
         error = kind("part 3 failed", hint="Try again.", partition=3, column="price")
         again = pickle.loads(pickle.dumps(error))

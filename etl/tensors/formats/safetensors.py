@@ -379,7 +379,7 @@ class TensorPart:
             value = f" {values[refused.row].as_py()}"
         policy = self._options.cast
         return CastError(
-            f"column {name}: the value{value} ({named}) cannot be {column.dtype}: {refused.why} (--cast {policy})",
+            f"column {name}: the value{value} ({named}) cannot be {column.dtype}: {refused} (--cast {policy})",
             hint="Use --cast round or saturate, another --dtype, or leave the column out.",
             column=name,
         )
@@ -489,7 +489,7 @@ def _lengths(column: Column) -> NDArray[np.int64]:
     if column.null_count:
         lengths = np.where(valid_of(column), lengths, 0)
     if len(lengths) and int(lengths.max()) > np.iinfo(np.int32).max:
-        raise Refused(int(lengths.argmax()), "a list of more than 2^31 items")
+        raise Refused("a list of more than 2^31 items", row=int(lengths.argmax()))
     return lengths
 
 
@@ -502,7 +502,7 @@ def _items(column: Column) -> Column:
     items = column.flatten()
     if items.null_count:
         at = int(np.flatnonzero(~valid_of(items))[0])
-        raise Refused(int(np.searchsorted(np.cumsum(_lengths(column)), at, side="right")), "a NULL inside a list")
+        raise Refused("a NULL inside a list", row=int(np.searchsorted(np.cumsum(_lengths(column)), at, side="right")))
     return items
 
 
@@ -517,5 +517,5 @@ def _wide(column: Column) -> Column:
     if items.null_count:
         bad = ~valid_of(items).reshape(len(column), size).all(axis=1) & valid_of(column)
         if bad.any():
-            raise Refused(int(np.flatnonzero(bad)[0]), "a NULL inside a list")
+            raise Refused("a NULL inside a list", row=int(np.flatnonzero(bad)[0]))
     return items
