@@ -194,7 +194,7 @@ class Decoder:
         row_bytes = float(self._bytes_per_row.sum()) + len(self._columns) / 4 + float(self._text_bytes.sum())
         if wanted is None:
             rows = max(1, min(MAX_ROWS, int(self._batch_bytes / max(row_bytes, 1.0))))
-            room = self._text_bytes * rows * 1.2 + 1024
+            room = self._text_bytes * rows * 1.05 + 1024
             texts = np.minimum(room, self._batch_bytes + 1024).astype(np.int64)
             texts = np.maximum(texts, 4096)
         else:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import mmap
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -12,10 +13,13 @@ import pyarrow as pa
 if TYPE_CHECKING:
     import numpy.typing as npt
 
-STEP = 1 << 20
-KEEP = 12
-"""Slabs kept free, of at most `LARGEST` bytes each."""
+STEP = 1 << 18
+KEEP = 32
+"""Slabs kept free, of at most `LARGEST` bytes each: what two row groups held. More are never kept than were in use at
+one time before, since a new one is made only where no free one fits, and then an old one is let go."""
 LARGEST = 8 << 20
+HUGE = 2 << 20
+"""Bytes from which the kernel may use pages of 2 MiB."""
 
 _free: deque[Slab] = deque()
 
@@ -28,7 +32,7 @@ class Slab:
     def __init__(self, size: int) -> None:
         self.size = size
         memory = mmap.mmap(-1, size, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
-        if size >= 2 * STEP and hasattr(mmap, "MADV_HUGEPAGE"):
+        if size >= HUGE and hasattr(mmap, "MADV_HUGEPAGE"):
             memory.madvise(mmap.MADV_HUGEPAGE)
         self.bytes: npt.NDArray[np.uint8] = np.frombuffer(memory, dtype=np.uint8)
         self.address = int(self.bytes.ctypes.data)
@@ -53,16 +57,18 @@ class Lease:
 
 
 def take(size: int) -> Slab:
-    """A slab of at least `size` bytes; a free one where it fits and is not over twice as large."""
+    """A slab of at least `size` bytes; a free one where it fits and is not over half as large again."""
     wanted = -(-max(size, 1) // STEP) * STEP
     for _ in range(len(_free)):
         try:
             slab = _free.popleft()
         except IndexError:
             break
-        if wanted <= slab.size <= 2 * wanted:
+        if wanted <= slab.size <= wanted + wanted // 2:
             return slab
         _free.append(slab)
+    with suppress(IndexError):
+        _free.popleft()
     return Slab(wanted)
 
 

@@ -25,11 +25,15 @@ QUIET = {
     "distributed.worker.memory.spill": False,
     "distributed.worker.memory.pause": False,
     "distributed.worker.memory.terminate": False,
+    "distributed.scheduler.work-stealing": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.system-monitor.interval": "10s",
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }
 """Settings of clusters we start: a part of a dead worker comes back to us to be counted as an attempt, and Dask holds
-none of our data, so its own memory limits would act on something else."""
+none of our data, so its own memory limits would act on something else; nobody looks at its profiles or its pages."""
 
 
 class DaskHandle(Generic[ResultT]):

@@ -24,7 +24,13 @@ if TYPE_CHECKING:
 SUFFIX = ".parquet"
 _LEVEL = 1
 """zstd level: 3 costs a third more CPU for 2 % less (benchmarks/writers.py)."""
+_FLOAT_LEVEL = -1
+"""Plain floats have few repeats to look for: a seventh less CPU than at level 1 for the same size."""
 _SAMPLE = 8192
+_RUN = 32
+"""Values that DELTA_BINARY_PACKED packs with one width."""
+_BITS_FOR_HASHING = 2
+"""Bits more per value than a dictionary index that packed differences may take: they cost half the time."""
 _DICTIONARY_VALUES = 1 << 16
 _DICTIONARY_BYTES = 1 << 20
 """Arrow gives a dictionary up at 1 MiB and encodes plainly from there on: the hashing until then is lost."""
@@ -115,22 +121,28 @@ def choose_encodings(table: pa.Table, /) -> Encodings:
     """What pays, from a sample of the first row group.
 
     A dictionary where few values repeat (its cost elsewhere: a quarter of all encoding time of a wide table, without
-    smaller files); packed differences for integers that hardly vary from row to row, such as keys in their own order.
+    smaller files); packed differences for integers where they need few bits, since packing them is cheaper than
+    hashing every value, or than compressing the plain ones.
     """
     dictionary: list[str] = []
     delta: list[str] = []
     for field, column in zip(table.schema, table.columns, strict=True):
         kind = field.type
+        values = _repeats(column, kind) if _flat(kind) else None
         integers = _integer_view(column)
-        if integers is not None and _nearly_sorted(integers):
+        step_bits = _step_bits(integers) if integers is not None else None
+        if step_bits is not None and step_bits <= (
+            kind.bit_width // 2 if values is None else np.log2(max(values, 1)) + _BITS_FOR_HASHING
+        ):
             delta.append(field.name)
-        elif pa.types.is_dictionary(kind) or (_flat(kind) and _repeats(column, kind)):
+        elif pa.types.is_dictionary(kind) or values is not None:
             dictionary.append(field.name)
     return Encodings(tuple(dictionary), tuple(delta))
 
 
 def _flat(kind: pa.DataType) -> bool:
-    return not (pa.types.is_nested(kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind))
+    types = pa.types
+    return not (types.is_nested(kind) or types.is_boolean(kind) or types.is_null(kind) or types.is_dictionary(kind))
 
 
 def _integer_view(column: Column) -> NDArray[np.int64] | None:
@@ -167,35 +179,37 @@ def _integer_view(column: Column) -> NDArray[np.int64] | None:
     return np.concatenate(values) if values else np.zeros(0, np.int64)
 
 
-def _nearly_sorted(values: NDArray[np.int64]) -> bool:
-    """Whether differences need at most 12 bits where values need more, so that packing them pays without zstd."""
-    if len(values) < 64:
-        return False
-    steps = np.diff(values.view(np.uint64)).view(np.int64)
-    spread = int(steps.max()) - int(steps.min())
-    return spread < 1 << 12 and int(values.max()) - int(values.min()) > 4 * spread
+def _step_bits(values: NDArray[np.int64]) -> float | None:
+    """Bits per value of DELTA_BINARY_PACKED: the spread of the differences within runs of 32 values; None: too few."""
+    runs = (len(values) - 1) // _RUN
+    if runs < 2:
+        return None
+    steps = np.diff(values.view(np.uint64)).view(np.int64)[: runs * _RUN].reshape(runs, _RUN)
+    spread = (steps.max(axis=1).view(np.uint64) - steps.min(axis=1).view(np.uint64)).astype(np.float64)
+    return float(np.ceil(np.log2(spread + 1)).mean())
 
 
-def _repeats(column: Column, kind: Any) -> bool:
-    """Whether a dictionary of the column's values is small; the number of values is estimated from a spread sample."""
+def _repeats(column: Column, kind: Any) -> float | None:
+    """How many values there are, estimated from a spread sample; None where a dictionary of them would not be small."""
     rows = len(column)
     if not rows:
-        return False
+        return None
     step = max(1, rows // _SAMPLE)
     picks = np.arange(0, rows, step, dtype=np.int64)
     if isinstance(kind, pa.BaseExtensionType):
-        return False
+        return None
     sample = column.take(column_of(pa.int64(), picks))
     valid = len(sample) - sample.null_count
     if not valid:
-        return True
+        return 0.0
     seen = pc.count_distinct(sample).as_py()
     values = _distinct(valid, seen, rows)
     if pa.types.is_string(kind) or pa.types.is_binary(kind) or pa.types.is_large_string(kind):
         width = 4 + sample.nbytes / valid
     else:
         width = max(4, kind.bit_width // 8)
-    return values <= min(_DICTIONARY_VALUES, rows / 8) and values * width <= _DICTIONARY_BYTES
+    small = values <= min(_DICTIONARY_VALUES, rows / 8) and values * width <= _DICTIONARY_BYTES
+    return values if small else None
 
 
 def _distinct(drawn: int, seen: int, rows: int) -> float:
@@ -335,11 +349,15 @@ def open_writer(file: HashingFile, schema: pa.Schema, encodings: Encodings, /) -
     """A writer with our settings. `store_schema` brings types back that Parquet lacks (durations, uuid, enums)."""
     where: Any = file  # the stubs want a file of io; pyarrow asks for write, flush, close and closed
     dictionary: Any = list(encodings.dictionary)  # the stubs know the flag only
+    levels: Any = {
+        f.name: _FLOAT_LEVEL if pa.types.is_floating(f.type) and f.name not in encodings.dictionary else _LEVEL
+        for f in schema
+    }
     return pq.ParquetWriter(
         where,
         schema,
         compression="zstd",
-        compression_level=_LEVEL,
+        compression_level=levels,
         use_dictionary=dictionary,
         column_encoding=dict.fromkeys(encodings.delta, "DELTA_BINARY_PACKED") or None,
         write_statistics=True,
