@@ -205,6 +205,8 @@ class Capabilities:
     """What an endpoint promises; the conformance suite holds it to each promise and to nothing more.
 
     `python_rows`: reading makes Python objects per row, so parts belong into worker processes.
+    `decimal_floats`: `read` takes a schema that has float64 where `Source.schema` has a decimal; each value is rounded
+    once from its digits, under the query's cast policy, and NaN and infinities are kept.
     """
 
     cuts: frozenset[type[Slice]] = frozenset({Whole})
@@ -212,6 +214,7 @@ class Capabilities:
     modes: frozenset[Mode] = frozenset()
     max_parallel: int | None = None
     python_rows: bool = True
+    decimal_floats: bool = False
 
 
 class Source(Protocol):
@@ -260,7 +263,7 @@ class Source(Protocol):
     def read(
         self, at: Snapshot, part: Partition, /, *, schema: Schema, batch_bytes: int, tally: Tally
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a part in batches of exactly `schema` (a selection of `self.schema`).
+        """The rows of a part in batches of exactly `schema`: a selection of `self.schema`, see `decimal_floats`.
 
         Memory stays within a few batches. Closing the generator stops the statement on the server.
 

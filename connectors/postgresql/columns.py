@@ -56,6 +56,8 @@ class Kind(IntEnum):
     VECTOR = 36
     HALFVEC = 37
     SPARSEVEC = 38
+    NUMERIC_FLOAT = 39
+    """numeric → float64, each value rounded once from its digits; NaN and infinities are kept."""
 
 
 @dataclass(frozen=True, slots=True)

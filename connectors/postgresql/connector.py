@@ -13,6 +13,7 @@ from connectors.postgresql import errors, facts, statements, widen
 from connectors.postgresql.describe import DIALECT, Description, describe, query_text, table_name
 from connectors.postgresql.session import catalogue, literal, open_session, settings
 from connectors.postgresql.snapshot import adopt, hold, leader, session_at
+from connectors.postgresql.types import as_float
 from connectors.postgresql.wire import ServerError, stream
 from connectors.sqltext import quote_name
 from etl.core.arrow_types import HEX, parse_type
@@ -75,6 +76,7 @@ class PostgresSource:
             snapshots=frozenset({"exported", "single", "none"}),
             max_parallel=max(1, int(most) - 2) if most is not None else None,
             python_rows=False,
+            decimal_floats=True,
         )
 
     @property
@@ -145,7 +147,10 @@ class PostgresSource:
             batches = stream(
                 session.connection,
                 statement,
-                [c.plan for c in columns],
+                [
+                    c.plan if c.field.type == f.type else as_float(c.plan, f.type)
+                    for c, f in zip(columns, schema, strict=True)
+                ],
                 schema.to_arrow(),
                 batch_bytes=batch_bytes,
                 tally=tally,
@@ -213,8 +218,8 @@ class PostgresSource:
         return self.query.key or (described.relation.primary if described.relation is not None else ())
 
     def _said(self, error: EtlError, tally: Tally) -> EtlError:
-        far = f"after {tally.rows:,} rows of the part".replace(",", " ") if tally.rows else "before its first row"
-        doing = f"reading {self.title} {far}"
+        far = f" after {tally.rows:,} rows of the part".replace(",", " ") if tally.rows else " before its first row"
+        doing = f"reading {self.title}{'' if 'of the part' in error.message else far}"
         if isinstance(error, ServerError):
             words = error.message.removesuffix(f" (SQLSTATE {error.sqlstate})").removesuffix(f" ({error.detail})")
             return errors.from_words(error.sqlstate, words, self.endpoint, doing, detail=error.detail, hint=error.hint)

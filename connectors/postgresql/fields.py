@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import struct
+import sys
 from dataclasses import dataclass
+from decimal import MAX_EMAX, MIN_EMIN, ROUND_HALF_UP, Context, Decimal
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 import numpy as np
@@ -41,6 +44,7 @@ FLAT: dict[Kind, tuple[int, int, int]] = {
     Kind.FLOAT4: (layout.OP_FIX4, 4, 4),
     Kind.FLOAT8: (layout.OP_FIX8, 8, 8),
     Kind.NUMERIC: (layout.OP_NUM128, 16, 0),
+    Kind.NUMERIC_FLOAT: (layout.OP_NUM64, 8, 0),
     Kind.MONEY: (layout.OP_MONEY, 16, 8),
     Kind.TEXT: (layout.OP_TEXT, -1, 0),
     Kind.BYTEA: (layout.OP_TEXT, -1, 0),
@@ -57,6 +61,10 @@ FLAT: dict[Kind, tuple[int, int, int]] = {
 }
 CHECKED = (Kind.TEXT, Kind.JSONB)
 """Kinds whose text is checked where the database does not."""
+_NEGATIVE = 0x4000
+"""numeric.c, NUMERIC_NEG."""
+FLOAT_DIGITS = 15
+"""Decimal digits that every float64 gives back (DBL_DIG)."""
 POLICIES = {"error": 0, "null": 1, "clamp": 2}
 
 
@@ -86,11 +94,14 @@ def bind(plan: ColumnPlan, /, *, validate_utf8: bool = False) -> Column:
     flags |= POLICIES[plan.special] << layout.SPECIAL_SHIFT
     flags |= 0 if plan.cast == "exact" else layout.F_ROUND
     flags |= layout.F_OPEN if plan.open else 0
-    flat = plan.kind in FLAT
+    flat = plan.kind in FLAT and not (plan.kind is Kind.NUMERIC_FLOAT and plan.precision > FLOAT_DIGITS)
     operation, width, wire = FLAT[plan.kind] if flat else (layout.OP_TEXT, -1, 0)
     kind = plan.type
     if plan.kind is Kind.NUMERIC:
         operation, width, keep = _decimal(plan, row)
+    elif plan.kind is Kind.NUMERIC_FLOAT and flat:
+        keep = _limits(row, plan.precision, plan.scale)
+        row[layout.C_AUXN] = 10**plan.scale
     elif plan.kind is Kind.ENUM:
         if pa.types.is_dictionary(kind):
             dictionary, keep = _labels(plan, row)
@@ -136,15 +147,20 @@ def _decimal(plan: ColumnPlan, row: Words) -> tuple[int, int, tuple[object, ...]
     if not isinstance(kind, pa.Decimal128Type | pa.Decimal256Type):
         raise SchemaError(f"column {plan.name}: numeric cannot be read as {kind}", column=plan.name)
     width = kind.bit_width // 8
-    bound = 10**kind.precision
+    keep = _limits(row, kind.precision, kind.scale)
+    if width == 16 and kind.precision <= 18:
+        return layout.OP_NUM64, 16, keep
+    return (layout.OP_NUM128 if width == 16 else layout.OP_NUM256), width, keep
+
+
+def _limits(row: Words, precision: int, scale: int) -> tuple[object, ...]:
+    bound = 10**precision
     words = b"".join(n.to_bytes(32, "little") for n in (bound, bound - 1))
     limits = np.frombuffer(words, np.int64)
-    row[layout.C_SCALE] = kind.scale
-    row[layout.C_LIMIT] = bound if kind.precision <= 18 else 0
+    row[layout.C_SCALE] = scale
+    row[layout.C_LIMIT] = bound if precision <= 18 else 0
     row[layout.C_AUX] = limits.ctypes.data
-    if width == 16 and kind.precision <= 18:
-        return layout.OP_NUM64, 16, (limits,)
-    return (layout.OP_NUM128 if width == 16 else layout.OP_NUM256), width, (limits,)
+    return (limits,)
 
 
 def strings(values: Sequence[bytes], /, kind: pa.DataType) -> pa.Array[Any]:
@@ -238,7 +254,7 @@ def field_error(plan: ColumnPlan, code: int, reason: int, value: bytes, size: in
 def spell(plan: ColumnPlan, value: bytes) -> str:
     """A wire value as text for messages, at most 80 characters."""
     match plan.kind:
-        case Kind.NUMERIC if len(value) >= 8:
+        case Kind.NUMERIC | Kind.NUMERIC_FLOAT if len(value) >= 8:
             text = _spell_numeric(value)
         case Kind.DATE if len(value) == 4:
             days = int.from_bytes(value, "big", signed=True)
@@ -261,6 +277,37 @@ def spell(plan: ColumnPlan, value: bytes) -> str:
         case _:
             text = value[:SHOWN].hex()
     return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def float_of_numeric(value: bytes, /) -> tuple[float, bool]:
+    """The float64 nearest to a finite numeric_send value, and whether it stands for it.
+
+    It does where the value has at most 15 digits, or where the float rounded back at the value's own scale is the
+    value. Beyond the largest float64 it is infinite and does not.
+    """
+    count, weight, sign, scale = struct.unpack_from(">hhHh", value)
+    digits = "".join(f"{w:04d}" for w in struct.unpack_from(f">{count}h", value, 8))
+    exponent = 4 * (weight + 1 - count)
+    text = f"{'-' if sign == _NEGATIVE else ''}{digits}e{exponent}"
+    near = float(text)
+    if not math.isfinite(near):
+        return near, False
+    if len(digits.strip("0")) <= FLOAT_DIGITS and abs(near) >= sys.float_info.min:
+        return near, True
+    exact = Decimal(text)
+    context = Context(prec=len(digits) + abs(exponent) + abs(scale) + 400, Emax=MAX_EMAX, Emin=MIN_EMIN)
+    back = Decimal(near).quantize(Decimal((0, (1,), -scale)), rounding=ROUND_HALF_UP, context=context)
+    return near, back == exact
+
+
+def inexact(plan: ColumnPlan, value: bytes, *, beyond: bool) -> EtlError:
+    """A numeric that no float64 stands for, and what lets it pass."""
+    shown = spell(plan, value)
+    if beyond:
+        why, hint = "is beyond the largest float64", "Pass --cast saturate to take that, or leave the column out."
+    else:
+        why, hint = "is not exact in float64", "Pass --cast round to take the nearest float64, or leave the column out."
+    return CastError(f"{shown} {why} (--cast {plan.cast})", hint=hint, value=shown)
 
 
 def _spell_numeric(value: bytes) -> str:

@@ -61,6 +61,8 @@ from connectors.postgresql.layout import (
     F_OPEN,
     F_ROUND,
     F_UTF8,
+    FLOAT_INFINITY,
+    FLOAT_NAN,
     INT64_MAX,
     INT64_MIN,
     MONTHS_MAX,
@@ -181,6 +183,18 @@ def _mul_high(builder: Any, args: Any) -> Any:
     return builder.trunc(builder.lshr(product, ir.Constant(wide, 64)), WORD)
 
 
+def _ratio(builder: Any, args: Any) -> Any:
+    real = ir.DoubleType()
+    found = builder.fdiv(builder.sitofp(args[0], real), builder.sitofp(args[1], real))
+    return builder.bitcast(found, WORD)
+
+
+def _product(builder: Any, args: Any) -> Any:
+    real = ir.DoubleType()
+    found = builder.fmul(builder.sitofp(args[0], real), builder.sitofp(args[1], real))
+    return builder.bitcast(found, WORD)
+
+
 def _below(builder: Any, args: Any) -> Any:
     return builder.zext(builder.icmp_unsigned("<", args[0], args[1]), WORD)
 
@@ -208,6 +222,10 @@ store8 = _store(8)
 store16 = _store(16)
 store32 = _store(32)
 store64 = _store(64)
+ratio = _two(_ratio)
+"""The bits of the float64 that is nearest to the quotient of two integers that float64 holds."""
+product = _two(_product)
+"""The bits of the float64 that is nearest to the product of two integers that float64 holds."""
 mul_high = _two(_mul_high)
 """The upper 64 bits of a product, both factors taken as unsigned."""
 below = _two(_below)
@@ -352,10 +370,25 @@ def store_wide(target: int, width: int, w0: int, w1: int, w2: int, w3: int, nega
     return 0
 
 
+@near
+def float_special(sign: int) -> int:
+    """The bits of the float64 that a special numeric's sign word stands for, 0 where it is none."""
+    if sign == 0xC000:
+        return FLOAT_NAN
+    if sign == 0xD000:
+        return FLOAT_INFINITY
+    if sign == 0xF000:
+        return FLOAT_INFINITY | INT64_MIN
+    return 0
+
+
 @far
 def numeric_special(column: int, row: int, capacity: int, sign: int) -> int:
     """NaN and infinities of numeric."""
     apart(0)
+    if get(column, C_WIDTH) == 8 and float_special(sign) != 0:
+        store64(get(column, C_VALUES) + 8 * row, float_special(sign))
+        return 0
     if sign == 0xC000:
         return special(column, row, capacity, R_NAN, 0)
     if sign == 0xD000 or sign == 0xF000:
@@ -380,6 +413,8 @@ def numeric_overflow(column: int, row: int, capacity: int, negative: int) -> int
     apart(0)
     if get(column, C_FLAGS) & F_OPEN:
         return E_NARROW
+    if get(column, C_WIDTH) == 8:
+        return E_CORRUPT
     done = special(column, row, capacity, R_RANGE, 1)
     if done == CLAMPED:
         return numeric_limit(column, row, negative)
@@ -467,6 +502,10 @@ def numeric64(column: int, row: int, capacity: int, source: int, size: int) -> i
         return numeric_overflow(column, row, capacity, sign == 0x4000)
     if sign == 0x4000:
         total = -total
+    if get(column, C_WIDTH) == 8:
+        # At most 15 digits over a power of ten up to 10^15, both exact in float64: one division rounds once.
+        store64(get(column, C_VALUES) + 8 * row, ratio(total, get(column, C_AUXN)))
+        return 0
     target = get(column, C_VALUES) + 16 * row
     store64(target, total)
     store64(target + 8, total >> 63)
@@ -1244,6 +1283,65 @@ def array_fill(fields: int, sizes: int, count: int, depth: int, offsets: int, it
                 item += 1
         at += 1
     return item
+
+
+def numeric_floats(fields: int, sizes: int, count: int, values: int, hard: int) -> int:
+    """numeric_send to float64 where at most 15 digits and a power of ten up to 10^18 make the value.
+
+    Such a value is one correctly rounded operation on exact floats, and 15 digits come back from it. The places of
+    all others are listed in `hard`. Returns how many, or -1 minus the field that is corrupt.
+    """
+    many = 0
+    at = 0
+    while at < count:
+        size = get(sizes, at)
+        source = get(fields, at)
+        put(values, at, 0)
+        if size >= 0:
+            if size < 8:
+                return -1 - at
+            items = be16(source)
+            sign = be16(source + 4) & 0xFFFF
+            if items < 0 or size != 8 + 2 * items:
+                return -1 - at
+            if sign != 0 and sign != 0x4000:
+                if float_special(sign) == 0:
+                    return -1 - at
+                put(values, at, float_special(sign))
+            else:
+                exponent = 4 * (be16(source + 2) + 1 - items)
+                place = source + 8
+                end = source + size
+                total = 0
+                easy = True
+                while place < end:
+                    digit = be16(place)
+                    if digit < 0 or digit > 9999:
+                        return -1 - at
+                    place += 2
+                    factor = 10000
+                    if place == end:
+                        while factor > 1 and digit % 10 == 0:
+                            digit //= 10
+                            factor //= 10
+                            exponent += 1
+                    if total >= 100_000_000_000 and total > (999_999_999_999_999 - digit) // factor:
+                        easy = False
+                        total = 1
+                    total = total * factor + digit
+                if total != 0 or not easy:
+                    if not easy or exponent < -18 or exponent > 18:
+                        put(hard, many, at)
+                        many += 1
+                    else:
+                        if sign == 0x4000:
+                            total = -total
+                        if exponent < 0:
+                            put(values, at, ratio(total, power10(-exponent)))
+                        else:
+                            put(values, at, product(total, power10(exponent)))
+        at += 1
+    return many
 
 
 def list_measure(fields: int, sizes: int, count: int, per: int) -> int:

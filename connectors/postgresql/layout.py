@@ -49,6 +49,7 @@ C_FLAGS = 9
 C_AUX = 10
 """Decimals: eight words, 10^precision and the largest value. Enums: the label table."""
 C_AUXN = 11
+"""Enums: slots of the label table. Decimals of 8 bytes, which are float64: 10^scale."""
 C_ROUNDED = 12
 C_WIDTH = 13
 """Bytes per value; 0: bits; -1: offsets."""
@@ -131,6 +132,8 @@ REASONS = ("nan", "infinity", "-infinity", "out_of_range", "time_24", "invalid_u
 
 INT64_MAX = 9223372036854775807
 INT64_MIN = -9223372036854775808
+FLOAT_NAN = 0x7FF8000000000000
+FLOAT_INFINITY = 0x7FF0000000000000
 MONTHS_MAX = 2147483647
 MONTHS_MIN = -2147483648
 EPOCH_DAYS = 10957

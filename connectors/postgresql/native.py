@@ -33,6 +33,7 @@ ENTRIES = {
     "cells": 4,
     "array_measure": 6,
     "array_fill": 7,
+    "numeric_floats": 5,
     "list_measure": 4,
     "list_fill": 8,
     "ranges": 6,

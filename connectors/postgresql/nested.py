@@ -17,7 +17,18 @@ import pyarrow as pa
 
 from connectors.postgresql import layout, native
 from connectors.postgresql.columns import Kind
-from connectors.postgresql.fields import FLAT, ITEM, Words, assemble, bind, count, field_error, of_field, strings
+from connectors.postgresql.fields import (
+    ITEM,
+    Words,
+    assemble,
+    bind,
+    count,
+    field_error,
+    float_of_numeric,
+    inexact,
+    of_field,
+    strings,
+)
 from etl.core.buffers import buffer
 from etl.core.errors import DataError, EtlError, SchemaError
 
@@ -60,7 +71,8 @@ class Nested:
         self.tally = tally
         self.column = column
         self.children = tuple(Nested(child, tally, column, validate_utf8=validate_utf8) for child in plan.children)
-        self.bound = bind(plan, validate_utf8=validate_utf8) if plan.kind in FLAT else None
+        own = bind(plan, validate_utf8=validate_utf8)
+        self.bound = own if own.flat else None
         ways: dict[Kind, Callable[[Words, Words], pa.Array[Any]]] = {
             Kind.ARRAY: self._array,
             Kind.RANGE: self._range,
@@ -71,6 +83,7 @@ class Nested:
             Kind.VECTOR: self._vector,
             Kind.HALFVEC: self._vector,
             Kind.SPARSEVEC: self._sparse,
+            Kind.NUMERIC_FLOAT: self._floats,
         }
         self._way = self._flat if self.bound else ways[plan.kind]
 
@@ -287,6 +300,26 @@ class Nested:
         first = pa.Array.from_buffers(pa.int32(), rows, [None, buffer(dims)])
         valid, nulls = validity(sizes)
         return pa.Array.from_buffers(kind, rows, [valid], nulls, children=[first, *lists])
+
+    def _floats(self, fields: Words, sizes: Words) -> pa.Array[Any]:
+        rows = len(sizes)
+        values, hard = np.empty(rows, np.float64), np.empty(rows, np.int64)
+        many = native.load().calls["numeric_floats"](at(fields), at(sizes), rows, at(values), at(hard))
+        if many < 0:
+            raise self._corrupt(fields, sizes, -1 - many)
+        rounded = 0
+        for index in hard[:many].tolist():
+            raw = ctypes.string_at(int(fields[index]), int(sizes[index]))
+            near, exact = float_of_numeric(raw)
+            beyond = np.isinf(near)
+            if (self.plan.cast == "exact" and not exact) or (self.plan.cast == "round" and beyond):
+                raise of_field(index, inexact(self.plan, raw, beyond=bool(beyond)))
+            values[index] = np.copysign(np.finfo(np.float64).max, near) if beyond else near
+            rounded += not exact
+        if rounded:
+            self.tally.rounded[self.column] = self.tally.rounded.get(self.column, 0) + rounded
+        valid, nulls = validity(sizes)
+        return pa.Array.from_buffers(pa.float64(), rows, [valid, buffer(values)], nulls)
 
     def _inet(self, fields: Words, sizes: Words) -> pa.Array[Any]:
         texts = []

@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from connectors.postgresql.columns import ColumnPlan, Kind
 from etl.core.arrow_types import HEX, parse_type
-from etl.core.errors import ConfigError
+from etl.core.errors import ConfigError, SchemaError
 from etl.core.schema import Field
 
 if TYPE_CHECKING:
@@ -428,6 +428,17 @@ def _as(wire: _Wire, wanted: pa.DataType) -> _Wire | None:
         if kind in _CASTS and _CASTS[kind][0] == wanted:
             return _Wire(kind, wanted, cast=_CASTS[kind][1])
     return None
+
+
+def as_float(plan: ColumnPlan, wanted: pa.DataType, /) -> ColumnPlan:
+    """The decoder that reads a numeric as float64 from its digits.
+
+    Raises:
+        SchemaError: The column is no numeric, or another type is wanted.
+    """
+    if plan.kind is not Kind.NUMERIC or wanted != pa.float64():
+        raise SchemaError(f"column {plan.name}: {plan.type} cannot be read as {wanted}", column=plan.name)
+    return replace(plan, kind=Kind.NUMERIC_FLOAT, type=pa.float64(), open=False)
 
 
 def _closed(wire: _Wire) -> _Wire:

@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
 from etl.core.errors import ConfigError
-from etl.core.schema import nearest
+from etl.core.schema import Schema, nearest
 from etl.planning.cut import cut
+from etl.tensors.pack import is_float, plan_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from connectors.base import Facts, Source
     from etl.core.partition import PartitionPlan, Snapshot
-    from etl.core.schema import Schema
     from etl.planning.endpoints import Job, Write
 
 NOTES_ONLY = frozenset({"asked", "small"})
@@ -31,6 +33,8 @@ class JobPlan:
         schema: The columns that are read: those that some dataset of the job needs, in the source's order.
         facts: What the source knew.
         parts: How it is cut, and why.
+        floats: Decimals that every dataset wants as a float: the source makes it from the digits, so that NaN and
+            infinities, which no decimal has, arrive as they are.
         lossy: Every step that may change a value, in words.
     """
 
@@ -40,6 +44,13 @@ class JobPlan:
     facts: Facts
     parts: PartitionPlan
     lossy: tuple[str, ...]
+    floats: frozenset[str] = frozenset()
+
+    @property
+    def arriving(self) -> Schema:
+        """The schema of the batches that the source hands out."""
+        kind = pa.float64()
+        return Schema(tuple(replace(f, type=kind) if f.name in self.floats else f for f in self.schema))
 
 
 def compile_job(job: Job, source: Source, at: Snapshot, /, *, readers: int, sample: bool) -> JobPlan:
@@ -54,7 +65,22 @@ def compile_job(job: Job, source: Source, at: Snapshot, /, *, readers: int, samp
     if wish.readers != readers:
         wish = type(wish)(wish.column, wish.partitions, wish.partition_bytes, readers)
     facts = source.facts(at, wish, sample=sample)
-    return JobPlan(job, source, schema.select(wanted), facts, cut(facts, wish), tuple(_lossy(job, schema)))
+    read = schema.select(wanted)
+    floats = _floats(job, read) if source.capabilities.decimal_floats else frozenset[str]()
+    return JobPlan(job, source, read, facts, cut(facts, wish), tuple(_lossy(job, schema)), floats)
+
+
+def _floats(job: Job, schema: Schema) -> frozenset[str]:
+    """Decimals that are a float tensor in every dataset, by the schema alone; a type that was asked for stays."""
+    found = {f.name for f in schema if pa.types.is_decimal(f.type) and f.name not in job.read.query.types}
+    for write in job.writes:
+        if not found:
+            break
+        if write.format != "safetensors":
+            return frozenset()
+        found -= {*write.options.key, *write.options.split_key}
+        found -= {c.field.name for c in plan_columns(schema, write.options, write.format).columns if not is_float(c)}
+    return frozenset(found)
 
 
 def _wanted(writes: Iterable[Write], schema: Schema) -> list[str]:

@@ -456,7 +456,7 @@ class _Bench:
                     at=self.at,
                     part=plan.parts.parts[index],
                     attempt=attempt,
-                    schema=plan.schema,
+                    schema=plan.arriving,
                     sessions=tuple(self.sessions[job]),
                 )
                 self.handles[spec.key()] = (key, attempt, self.cluster.submit(run_part, spec, key=spec.key()))

@@ -23,7 +23,10 @@ if TYPE_CHECKING:
     from connectors.base import Cast
 
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
-_BIG = Context(prec=120)
+_BIG = Context(prec=400)
+"""Digits of any float64 before the point, and of a decimal behind it."""
+_DIGITS = {"float64": 15, "float32": 6, "float16": 3, "bfloat16": 2}
+"""Decimal digits that come back from a float."""
 
 
 @dataclass(slots=True)
@@ -87,7 +90,17 @@ def _scaled_up(raw: NDArray[np.int64], factor: int, valid: NDArray[np.bool_]) ->
     return raw * factor
 
 
-def into(column: Column, out: NDArray[Any], dtype: str, policy: Cast, count: CastCount, /, *, fill: Any = 0) -> None:
+def into(
+    column: Column,
+    out: NDArray[Any],
+    dtype: str,
+    policy: Cast,
+    count: CastCount,
+    /,
+    *,
+    fill: Any = 0,
+    declared: Any = None,
+) -> None:
     """Write a column's values into `out` [rows] (uint16 bits for bfloat16); absent ones as `fill`.
 
     Args:
@@ -97,6 +110,7 @@ def into(column: Column, out: NDArray[Any], dtype: str, policy: Cast, count: Cas
         policy: exact, round or saturate.
         count: Added to.
         fill: The value of absent ones, in the tensor's dtype.
+        declared: The decimal type whose values a float64 column holds, each rounded once and checked by the source.
 
     Raises:
         Refused: A value cannot be carried under the policy.
@@ -109,6 +123,9 @@ def into(column: Column, out: NDArray[Any], dtype: str, policy: Cast, count: Cas
             out[:] = values_of(column, "V16").view(np.int64)[0::2]
         else:
             _floats(*_decimals(column, valid), out, dtype, policy, count, valid, _DecimalBack(column))
+    elif declared is not None and pa.types.is_decimal(declared) and kind == pa.float64():
+        wide = values_of(column, np.float64)
+        _floats(wide, wide, out, dtype, policy, count, valid, _FloatBack(wide, declared))
     else:
         values = plain_values(column)
         if policy == "exact" and getattr(kind, "unit", "") == "ns":
@@ -194,7 +211,7 @@ def _floats(
     policy: Cast,
     count: CastCount,
     valid: NDArray[np.bool_] | None,
-    back: _DecimalBack | None,
+    back: _DecimalBack | _FloatBack | None,
 ) -> None:
     """Numbers into a float dtype. `wide`: the values of a decimal column, correctly rounded to float64."""
     exact = wide if wide is not None else values
@@ -297,12 +314,12 @@ class _DecimalBack:
 
     def changed(self, seen: NDArray[np.float64], dtype: str, over: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """True where it does not."""
-        digits = {"float64": 15, "float32": 6, "float16": 3, "bfloat16": 2}[dtype]
+        digits = _DIGITS[dtype]
         found = np.zeros(len(seen), np.bool_)
         kind = self._column.type
         if kind.precision <= digits:
             return found
-        doubtful = self._longer_than(digits) & ~over & valid_of(self._column)
+        doubtful = _longer_than(self._column, digits, fraction=kind.scale > 0) & ~over & valid_of(self._column)
         if kind.precision <= 15 and dtype != "float64" and 0 <= kind.scale <= 12:
             # 24 bits of float32 times 5^12 are within 53 bits: the product is exact.
             own = values_of(self._column, "V16").view(np.int64)[0::2]
@@ -317,14 +334,42 @@ class _DecimalBack:
             found[row] = image != value
         return found
 
-    def _longer_than(self, digits: int) -> NDArray[np.bool_]:
-        kind = self._column.type
-        text: Any = pc.cast(self._column, pa.string())
-        text = pc.replace_substring_regex(text, "E.*$", "")
-        if kind.scale > 0:
-            text = pc.utf8_rtrim(text, "0")
-        text = pc.utf8_ltrim(pc.replace_substring(text, ".", ""), "-0")
-        return np.asarray(values_of(pc.binary_length(text), np.int32)) > digits
+
+class _FloatBack:
+    """The same for decimals that came as the float64 next to them, already checked."""
+
+    def __init__(self, wide: NDArray[np.float64], declared: Any) -> None:
+        self._wide = wide
+        self._declared = declared
+
+    def changed(self, seen: NDArray[np.float64], dtype: str, over: NDArray[np.bool_]) -> NDArray[np.bool_]:
+        """True where a dtype narrower than float64 does not give the decimal again."""
+        digits = _DIGITS[dtype]
+        found = np.zeros(len(seen), np.bool_)
+        if dtype == "float64" or self._declared.precision <= digits:
+            return found
+        doubtful = (seen != self._wide) & np.isfinite(self._wide) & ~over
+        rows = np.flatnonzero(doubtful)
+        if not len(rows):
+            return found
+        longer = _longer_than(pa.array(self._wide[rows]), digits, fraction=True)
+        step = Decimal(1).scaleb(-self._declared.scale)
+        for row in rows[longer].tolist():
+            # The shortest text that gives the float64 back is the decimal, where it has at most 15 digits.
+            value = Decimal(repr(float(self._wide[row]))).quantize(step, rounding=ROUND_HALF_UP, context=_BIG)
+            image = Decimal(float(seen[row])).quantize(step, rounding=ROUND_HALF_UP, context=_BIG)
+            found[row] = image != value
+        return found
+
+
+def _longer_than(column: Column, digits: int, *, fraction: bool) -> NDArray[np.bool_]:
+    """Where numbers have more significant digits; zeros at the end count unless behind a point."""
+    text: Any = pc.cast(column, pa.string())
+    text = pc.replace_substring_regex(text, "[Ee].*$", "")
+    if fraction:
+        text = pc.utf8_rtrim(text, "0")
+    text = pc.utf8_ltrim(pc.replace_substring(text, ".", ""), "-0")
+    return np.asarray(values_of(pc.binary_length(text), np.int32)) > digits
 
 
 def parse_fill(text: str, dtype: str, /, scale: int | None = None) -> Any:

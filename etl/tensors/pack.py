@@ -484,6 +484,11 @@ def is_text(kind: Any, /) -> bool:
     )
 
 
+def is_float(column: ColumnPlan, /) -> bool:
+    """Whether a planned column is written as floats."""
+    return column.dtype.startswith(("float", "bfloat"))
+
+
 def _text_nulls(one: Field, options: WriteOptions) -> str:
     nulls = options.nulls_of(one.name)
     if not nulls.startswith("fill="):

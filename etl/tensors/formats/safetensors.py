@@ -355,7 +355,8 @@ class TensorPart:
                     out[~valid_of(values)] = 0
             case _:
                 fill = self._fills.get(column.field.name, 0)
-                into(values, out, column.dtype, self._options.cast, self._count(column), fill=fill)
+                declared = column.field.type
+                into(values, out, column.dtype, self._options.cast, self._count(column), fill=fill, declared=declared)
 
     def _cast(self, column: ColumnPlan, items: Column) -> NDArray[Any]:
         out = np.empty(len(items), _numpy(column.dtype))
