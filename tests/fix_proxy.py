@@ -113,6 +113,9 @@ class Proxy:
                 client.close()
                 continue
             server.settimeout(None)
+            if self.bytes_per_second is not None:
+                # A slow line keeps the sender waiting: the system's own buffers would take megabytes at once.
+                server.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, BLOCK)
             link = _Link(client, server)
             with self._lock:
                 self.connections += 1

@@ -42,6 +42,11 @@ _LSN: Final = (
 )
 _OPENINGS: Final = (("pg_export_snapshot()", _LSN), ("pg_export_snapshot()", "''"))
 """The second for services that have no log position to tell."""
+_WATCH: Final = """
+select pg_catalog.set_config('client_connection_check_interval', '10s', true)
+where pg_catalog.current_setting('client_connection_check_interval', true) = '0' and pg_catalog.version() ~ 'linux'
+"""
+"""A long statement ends when its client is gone (since version 14, where the server's system can tell)."""
 _REFUSED: Final = frozenset({"0A000", "42883", "42501", "25001", "55000", "42703", "42P01"})
 """SQLSTATEs by which a server says that it has no such function for us."""
 _NO_LOCK: Final = frozenset({"42809", "42501", "0A000", "42601"})
@@ -238,12 +243,12 @@ def adopt(endpoint: Endpoint, at: Snapshot, run_id: str, tables: Sequence[str], 
         token = f"; set transaction snapshot {literal(at.token)}" if at.kind == "exported" else ""
         lock = f"; lock table {', '.join(tables)} in access share mode" if tables else ""
         try:
-            _adopt(session, f"{begin}{lock}{token}", at)
+            _adopt(session, f"{begin}{lock}{token}; {_WATCH}", at)
         except StoreError as error:
             if not lock or error.context.get("sqlstate") not in _NO_LOCK:
                 raise
             session.rows("rollback", "adopting the snapshot")
-            _adopt(session, f"{begin}{token}", at)
+            _adopt(session, f"{begin}{token}; {_WATCH}", at)
     except BaseException:
         session.close()
         raise

@@ -181,7 +181,7 @@ class _Execution:
         self._started = datetime.now(UTC)  # noqa: TID251 - a run takes its start from the clock here, once
         self._clock = time.monotonic()
         self._cluster: Cluster | None = None
-        stop_mark(state.id).clear()
+        self._goes = 0
 
     def carry_out(self) -> list[RunResult]:
         """Go until published: over a new snapshot when one is lost, in the same one when a decimal was too narrow."""
@@ -252,7 +252,8 @@ class _Execution:
     def _read_and_publish(self, at: Snapshot, plans: list[JobPlan], cluster: Cluster) -> list[RunResult]:
         with ExitStack() as stack:
             sessions = self._begin(stack, plans)
-            bench = _Bench(at, plans, sessions, cluster, self._progress, self._state)
+            self._goes += 1
+            bench = _Bench(at, plans, sessions, cluster, self._progress, self._state, self._goes)
             counting = _WholeCount(plans, at)
             counting.start()
             try:
@@ -391,6 +392,7 @@ class _Bench:
     cluster: Cluster
     progress: Progress
     state: Run
+    go: int
     handles: dict[str, tuple[PartKey, int, Handle[PartResult]]] = field(default_factory=dict)
     waits: dict[PartKey, float] = field(default_factory=dict)
     results: dict[PartKey, PartResult] = field(default_factory=dict)
@@ -458,6 +460,7 @@ class _Bench:
                     attempt=attempt,
                     schema=plan.arriving,
                     sessions=tuple(self.sessions[job]),
+                    go=self.go,
                 )
                 self.handles[spec.key()] = (key, attempt, self.cluster.submit(run_part, spec, key=spec.key()))
             case Wait(key, at_most):
@@ -493,7 +496,7 @@ class _Bench:
         """After a failure or a stop: end what still runs, on the store and here. Nothing to do after success."""
         if not self.handles:
             return
-        self.cluster.everywhere(_mark, self.state.id)
+        self.cluster.everywhere(_mark, f"{self.state.id}:{self.go}")
         self.cluster.cancel()
         stop = threading.Thread(target=_cancel, args=(self.plans[0].source,), name="cuetl-cancel", daemon=True)
         stop.start()
@@ -504,8 +507,8 @@ class _Bench:
                 self.handles.pop(ended, None)
 
 
-def _mark(run_id: str) -> None:
-    stop_mark(run_id).set()
+def _mark(go: str) -> None:
+    stop_mark(go).set()
 
 
 def _cancel(source: Source) -> None:

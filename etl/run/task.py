@@ -30,9 +30,9 @@ TELL_SECONDS = 0.25
 _stop_marks: dict[str, threading.Event] = {}
 
 
-def stop_mark(run_id: str, /) -> threading.Event:
-    """The mark that tasks of a run in this process look at between batches."""
-    return _stop_marks.setdefault(run_id, threading.Event())
+def stop_mark(go: str, /) -> threading.Event:
+    """The mark that tasks of one go of a run in this process look at between batches. Once set it stays so."""
+    return _stop_marks.setdefault(go, threading.Event())
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,12 @@ class PartTask:
     attempt: int
     schema: Schema
     sessions: tuple[WriteSession, ...]
+    go: int = 1
+    """A run reads all parts once more on a new snapshot, or with wider decimals."""
 
     def key(self) -> str:
-        """The task's name on the cluster: new for every attempt."""
-        return f"{self.run_id}:{self.job}:{self.part.index}:{self.attempt}"
+        """The task's name on the cluster: new for every attempt of every go."""
+        return f"{self.run_id}:{self.go}:{self.job}:{self.part.index}:{self.attempt}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +83,7 @@ def run_part(task: PartTask, /) -> PartResult:
     started = time.monotonic()
     tally = Tally()
     told = [started, 0, 0]
-    mark = stop_mark(task.run_id)
+    mark = stop_mark(f"{task.run_id}:{task.go}")
     tell = teller(task.run_id)
 
     def passed(batch: pa.RecordBatch) -> None:
