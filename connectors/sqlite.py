@@ -14,6 +14,8 @@ import shutil
 import sqlite3
 import tempfile
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -53,6 +55,12 @@ COPY_ABOVE: Final = 256 << 20
 READERS: Final = 2
 """Readers that a worker opens while the snapshot is pinned: as many as it reads parts at once."""
 BUSY_SECONDS: Final = 30.0
+BUSY_SLICE: Final = 0.1
+"""Seconds that SQLite itself waits for a lock, which it does without hearing Ctrl-C; then it is asked again."""
+INTERRUPT_EVERY: Final = 0.05
+"""Seconds between two interrupts of a statement that must end: one that comes before it has begun is lost."""
+COPY_STEP: Final = 4096
+"""Pages copied at once; Ctrl-C is heard between two steps."""
 CHUNK_ROWS: Final = 8192
 WALK_FROM: Final = 32 << 20
 """A key is walked for bounds from this size up (below it one part is read), or when parts were asked for."""
@@ -452,11 +460,11 @@ def _mapped(error: sqlite3.Error, what: str) -> EtlError:
     return StoreRejected(said)
 
 
-def _begin(connection: sqlite3.Connection, path: str) -> None:
+def _begin(connection: sqlite3.Connection, path: str, seconds: float = 0.0) -> None:
     """Start a read transaction and take its moment, which only the first read does."""
     try:
         connection.execute("begin")
-        connection.execute("select count(*) from sqlite_schema").fetchone()
+        _locking(connection, "select count(*) from sqlite_schema", seconds)
     except sqlite3.Error as error:
         connection.close()
         raise _mapped(error, f"SQLite file {path}") from error
@@ -582,7 +590,38 @@ def _remote(path: str) -> bool:
 
 def _rows(connection: sqlite3.Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
     connection.text_factory = str
-    return connection.execute(sql, values).fetchall()
+    return _fetched(connection, sql, *values)
+
+
+def _fetched(connection: sqlite3.Connection, sql: str, *values: object) -> list[tuple[Any, ...]]:
+    """All rows of a statement, which ends at once on Ctrl-C.
+
+    Python hears signals between two steps of its main thread, and a statement of SQLite is one step, however long. So
+    the main thread waits for another one, and interrupts the statement.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return connection.execute(sql, values).fetchall()
+    with ThreadPoolExecutor(1, thread_name_prefix="cuetl-sqlite") as pool:
+        asked = pool.submit(lambda: connection.execute(sql, values).fetchall())
+        try:
+            return asked.result()
+        except KeyboardInterrupt:
+            while not asked.done():
+                connection.interrupt()
+                wait([asked], INTERRUPT_EVERY)
+            raise
+
+
+def _locking(connection: sqlite3.Connection, sql: str, seconds: float) -> list[tuple[Any, ...]]:
+    """A statement that takes a lock, tried for so many seconds more than the connection's own timeout."""
+    until = time.monotonic() + seconds
+    while True:
+        try:
+            return _fetched(connection, sql)
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() >= until:
+                raise
+        threading.Event().wait(BUSY_SLICE / 2)
 
 
 # --- the source ------------------------------------------------------------------------------------------------------
@@ -700,7 +739,7 @@ class SqliteSource:
         first = self._first()
         held.append(first)
         try:
-            wal = _rows(first, "pragma journal_mode")[0][0] == "wal"
+            wal = _locking(first, "pragma journal_mode", self._timeout())[0][0] == "wal"
             size = Path(self.path).stat().st_size
             still = not any(Path(self.path + end).exists() for end in ("-wal", "-journal"))
             if os.statvfs(self.path).f_flag & os.ST_RDONLY and still:
@@ -708,8 +747,10 @@ class SqliteSource:
             writable = os.access(self.path, os.W_OK) and os.access(Path(self.path).parent, os.W_OK)
             if _remote(self.path) or (wal and not writable) or (not wal and size > COPY_ABOVE):
                 copy = str(Path(lease) / "copy.db")
+                _begin(first, self.path, self._timeout())
                 with contextlib.closing(sqlite3.connect(copy)) as target:
-                    first.backup(target)
+                    first.backup(target, pages=COPY_STEP, progress=lambda *_: None)
+                    first.execute("rollback")
                     target.execute("pragma journal_mode = delete")
                 return self._file(first, copy, lease, attach_all)
             return self._attached("wal" if wal else "journal", first, lease, attach_all)
@@ -719,7 +760,7 @@ class SqliteSource:
     def _first(self) -> sqlite3.Connection:
         if not Path(self.path).is_file():
             raise ConfigError(f"connection {self.endpoint.name}: there is no SQLite file {self.path}")
-        return _connect(self.path, timeout=self._timeout())
+        return _connect(self.path, timeout=min(BUSY_SLICE, self._timeout()))
 
     def _timeout(self) -> float:
         return float(self.endpoint.query.get("timeout", BUSY_SECONDS))
@@ -736,13 +777,13 @@ class SqliteSource:
     ) -> Snapshot:
         if how == "journal":
             # One open reader keeps writers from committing, so every later reader sees the same rows.
-            _begin(first, self.path)
+            _begin(first, self.path, self._timeout())
             at = self._snapshot("attached", first, _Token(how, self.path, os.getpid(), lease))
             attach_all(at)
             return at
-        with contextlib.closing(_connect(self.path, "mode=rw", self._timeout())) as lock:
-            lock.execute("begin immediate")
-            _begin(first, self.path)
+        with contextlib.closing(_connect(self.path, "mode=rw", min(BUSY_SLICE, self._timeout()))) as lock:
+            _locking(lock, "begin immediate", self._timeout())
+            _begin(first, self.path, self._timeout())
             at = self._snapshot("attached", first, _Token(how, self.path, os.getpid(), lease))
             self.attach(at)
             attach_all(at)
@@ -815,7 +856,7 @@ class SqliteSource:
         rows = _rows(connection, relation.select("count(*)"))[0][0]
         connection.text_factory = bytearray
         names = ", ".join(c.expression for c in relation.columns)
-        some = connection.execute(relation.select(names, limit=200)).fetchall()
+        some = _fetched(connection, relation.select(names, limit=200))
         size = sum(len(v) if isinstance(v, bytes | bytearray) else 8 for row in some for v in row)
         return float(rows), int(size / max(1, len(some)) * rows)
 
@@ -1146,7 +1187,7 @@ class SqliteConnector:
         return SqliteSource(at, query, _path(at))
 
     def tables(self, at: Endpoint, /) -> Sequence[TableInfo]:
-        """Tables and views, with row counts where ANALYZE left them."""
+        """Tables and views, spelled as `--table` takes them, with row counts where ANALYZE left them."""
         connection = _connect(_path(at))
         with contextlib.closing(connection):
             try:
@@ -1156,7 +1197,7 @@ class SqliteConnector:
             except sqlite3.Error as error:
                 raise _mapped(error, f"connection {at.name}") from error
         rows = {t: int(str(s).split()[0]) for t, s in stats if s}
-        return [TableInfo(n, kind, rows.get(n), None) for n, kind, _ in found]
+        return [TableInfo(_spelled(n), kind, rows.get(n), None) for n, kind, _ in found]
 
     def server(self, at: Endpoint, /) -> str:
         """SQLite's version, after a look into the file."""
@@ -1166,6 +1207,10 @@ class SqliteConnector:
             except sqlite3.Error as error:
                 raise _mapped(error, f"connection {at.name}") from error
         return f"SQLite {sqlite3.sqlite_version}"
+
+
+def _spelled(name: str) -> str:
+    return quote_name(name, DIALECT) if "." in name or name[:1] in ('"', "`", "[") else name
 
 
 def _path(at: Endpoint) -> str:

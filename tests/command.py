@@ -7,12 +7,13 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
+ROOT = Path(__file__).resolve().parents[1]
 COMMAND = (sys.executable, "-m", "etl.cli.main")
 
 

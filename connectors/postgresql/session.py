@@ -63,7 +63,8 @@ def parameters(endpoint: Endpoint, run_id: str, /) -> dict[str, str]:
     """Connection parameters for libpq, password left out: only what was given, so that libpq's own defaults work.
 
     Remote hosts are checked (`sslmode=verify-full` with the system's certificates) unless the URL or libpq's own
-    environment says otherwise.
+    environment says otherwise. GSS encryption, which libpq would prefer wherever there is a ticket, is taken only where
+    one of them asks for it: the socket's bytes cannot be read under it.
     """
     given = {
         "host": endpoint.host,
@@ -90,8 +91,10 @@ def parameters(endpoint: Endpoint, run_id: str, /) -> dict[str, str]:
             return None
         return one.val.decode()
 
-    host = found.get("hostaddr") or found.get("host") or set_elsewhere("host") or set_elsewhere("hostaddr")
     in_service = "service" in found or set_elsewhere("service")
+    if "gssencmode" not in found and not set_elsewhere("gssencmode") and not in_service:
+        found["gssencmode"] = "disable"
+    host = found.get("hostaddr") or found.get("host") or set_elsewhere("host") or set_elsewhere("hostaddr")
     if not is_local(host) and "sslmode" not in found and not set_elsewhere("sslmode") and not in_service:
         found["sslmode"] = "verify-full"
         own = Path("~/.postgresql/root.crt").expanduser().exists()

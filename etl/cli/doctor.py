@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import os
 import platform
 import shutil
+import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import psutil
 from packaging.requirements import Requirement
@@ -40,7 +42,7 @@ class Finding:
 def doctor(*, as_json: bool, debug: bool) -> int:
     """Print what was found; 1 when something has to be mended, else 0."""
     process.prepare(None, debug=debug)
-    findings = [*_installation(), *_machine(), *_gpu(), *_connections()]
+    findings = [*_installation(), _decoder(), *_machine(), *_gpu(), *_connections()]
     bad = sum(one.verdict == "bad" for one in findings)
     if as_json:
         output.emit_json({"status": "bad" if bad else "ok", "findings": [asdict(one) for one in findings]})
@@ -86,6 +88,21 @@ def _package(need: Requirement, extra: str | None) -> Finding:
         return Finding(need.name, "absent", f"not installed; it comes with: pip install 'cuetl[{extra}]'")
     fits = need.specifier.contains(version, prereleases=True)
     return Finding(need.name, "ok" if fits else "bad", version if fits else f"{version} is outside {need.specifier}")
+
+
+def _decoder() -> Finding:
+    """PostgreSQL's decoder, compiled now if its object code is not on disk yet."""
+    begun = time.monotonic()
+    try:
+        # By name: without its compiler the command must still say what is missing.
+        native: Any = importlib.import_module("connectors.postgresql.native")
+        path, fresh = native.warm(), native.load().compiled
+    except (ImportError, EtlError) as error:
+        return Finding("decoder", "bad", f"cannot be compiled: {error}")
+    if path is None:
+        tried = " and ".join(str(one) for one in native.folders())
+        return Finding("decoder", "absent", f"not kept, so that every start compiles it: {tried} cannot be written to")
+    return Finding("decoder", "ok", f"compiled now in {time.monotonic() - begun:.1f} s" if fresh else "compiled")
 
 
 def _machine() -> list[Finding]:

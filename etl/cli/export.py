@@ -128,7 +128,7 @@ def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:
     types = words.assignments(flags.types, "--types")
     columns = words.names(flags.columns, "--columns") if flags.columns is not None else None
     options = _options(flags)
-    wish = CutWish(flags.partition_column, flags.partitions, words.size(flags.partition_bytes, "--partition-bytes"))
+    wish = CutWish(flags.partition_column, flags.partitions, options.partition_bytes)
     at = endpoint(flags.source)
     several = len(flags.tables) > 1 or any(_is_pattern(name) for name in flags.tables)
     jobs = []
@@ -225,6 +225,7 @@ def _options(flags: Flags) -> WriteOptions:
         split=words.shares(flags.split, "--split") if flags.split is not None else {},
         split_key=listed["--split-key"],
         split_salt=flags.split_salt or "",
+        partition_bytes=words.size(flags.partition_bytes, "--partition-bytes"),
     )
 
 
@@ -243,7 +244,8 @@ def _tables(at: Endpoint, wanted: tuple[str, ...]) -> tuple[str, ...]:
         if known is None:
             every = registry.connector(at.scheme).tables(at)
             known = [one.name for one in every if "view" not in one.kind]
-        matching = [one for one in known if fnmatchcase(one, name)]
+        # A quoted name is matched as it is called: `a.*` finds "a.b".
+        matching = [one for one in known if fnmatchcase(one.replace('"', ""), name)]
         if not matching:
             raise ConfigError(f"no table matches --table {name}", hint=nearest(name, known, what="tables"))
         found.extend(one for one in matching if one not in found)

@@ -178,6 +178,7 @@ class _Execution:
         self._workers = workers
         self._progress = progress
         self._warnings: list[Mapping[str, object]] = []
+        self._widened: list[Mapping[str, object]] = []
         self._started = datetime.now(UTC)  # noqa: TID251 - a run takes its start from the clock here, once
         self._clock = time.monotonic()
         self._cluster: Cluster | None = None
@@ -196,6 +197,9 @@ class _Execution:
                 with ExitStack() as stack:
                     return self._in_one_snapshot(stack)
             except _NewSnapshot as lost:
+                # What was measured in the old snapshot may not be so in the new one.
+                self._sources = open_sources(self._jobs)
+                self._widened.clear()
                 text = f"the snapshot was lost ({lost.cause}); all parts were read again from a new one"
                 self._warnings.append({"code": "new-snapshot", "text": text})
 
@@ -246,7 +250,7 @@ class _Execution:
                 if one.name in before and before[one.name] != one.type:
                     narrow, wide = before[one.name], one.type
                     text = f"a value of {one.name} did not fit {narrow}; all parts were read again as {wide}"
-                    self._warnings.append({"code": "decimal-widened", "column": one.name, "text": text})
+                    self._widened.append({"code": "decimal-widened", "column": one.name, "text": text})
         self._state = Run(self._state.id, restarts=self._state.restarts)
 
     def _read_and_publish(self, at: Snapshot, plans: list[JobPlan], cluster: Cluster) -> list[RunResult]:
@@ -291,7 +295,7 @@ class _Execution:
                 f" snapshot, its parts have {read}: nothing was published",
                 hint="This is a fault of the plan; run with --partitions 1 and report it.",
             )
-        warnings = [*self._warnings, *_warnings(plan, results)]
+        warnings = _each_once((*self._warnings, *self._widened, *_warnings(plan, results)))
         now = datetime.now(UTC)  # noqa: TID251 - the end of the run, for its record
         out: list[RunResult] = []
         for index, session in enumerate(bench.sessions[job]):
@@ -329,7 +333,7 @@ class _Execution:
                 parts=tuple(_record(bench, job, result, index) for result in results),
                 special=_sum2(r.special for r in results),
                 rounded=_sum(r.rounded for r in results),
-                warnings=tuple(warnings),
+                warnings=warnings,
                 engine=bench.cluster.choice.name,
                 workers=bench.cluster.choice.workers,
             )
@@ -347,7 +351,7 @@ class _Execution:
                     engine=bench.cluster.choice.name,
                     seconds=round(time.monotonic() - self._clock, 3),
                     columns=published.columns,
-                    warnings=(*warnings, *published.warnings),
+                    warnings=_each_once((*warnings, *published.warnings)),
                 )
             )
         return out
@@ -535,12 +539,20 @@ def _record(bench: _Bench, job: int, result: PartResult, index: int) -> PartReco
     )
 
 
+def _each_once(warnings: Iterable[Mapping[str, object]]) -> tuple[Mapping[str, object], ...]:
+    found: list[Mapping[str, object]] = []
+    for one in warnings:
+        if one not in found:
+            found.append(one)
+    return tuple(found)
+
+
 def _warnings(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str, object]]:
     """What the user should know of a job besides its rows."""
     found: list[Mapping[str, object]] = []
     parts = plan.parts
     if parts.reason and parts.reason not in NOTES_ONLY:
-        found.append({"code": parts.reason, "text": f"{parts.why}. {parts.remedy}".rstrip()})
+        found.append({"code": parts.reason, "text": f"{parts.why.rstrip('.')}. {parts.remedy}".rstrip()})
     rows = [r.rows_read for r in results]
     mean = sum(rows) / len(rows)
     if mean >= SKEW_ROWS and max(rows) > SKEW * mean and parts.reason != "one-value":

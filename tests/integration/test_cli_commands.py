@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.command import cuetl, one_paragraph
+from tests.command import ROOT, cuetl, one_paragraph
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -142,6 +142,20 @@ def test_doctor_reports_and_its_exit_code_says_whether_to_mend(home: Path) -> No
     assert found["connection shop"]["verdict"] == "ok"
     assert "SQLite" in found["connection shop"]["said"]
     assert done.code == (1 if any(one["verdict"] == "bad" for one in found.values()) else 0)
+
+
+@pytest.mark.slow
+def test_doctor_compiles_the_decoder_where_that_was_not_done(tmp_path: Path) -> None:
+    package = tmp_path / "fresh"
+    shutil.copytree(ROOT / "connectors", package / "connectors", ignore=shutil.ignore_patterns("__pycache__"))
+    env = {"HOME": str(tmp_path / "home"), "PYTHONPATH": str(package)}
+    said = []
+    for _ in range(2):
+        found = cuetl("doctor", "--json", cwd=tmp_path, env=env).json["findings"]
+        said += [one["said"] for one in found if (one["what"], one["verdict"]) == ("decoder", "ok")]
+    assert len(said) == 2
+    assert said[0].startswith("compiled now in ")
+    assert said[1] == "compiled"
 
 
 def test_doctor_finds_a_connection_that_does_not_answer(tmp_path: Path) -> None:

@@ -9,6 +9,7 @@ import signal
 import sqlite3
 import subprocess
 import sys
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING
 
@@ -210,6 +211,47 @@ def test_a_signal_ends_a_run_with_130_and_leaves_nothing(shop: Path, number: sig
     assert sorted(path.name for path in shop.iterdir()) == ["cuetl.toml", "shop.db"]
 
 
+ENDLESS = "with recursive n(i) as (select 1 union all select i + 1 from n) select i as a from n"
+
+
+@pytest.mark.parametrize(
+    ("locked", "arguments"),
+    [
+        (False, ["--sql", ENDLESS]),  # the scan for a type that nothing declares
+        (False, ["--sql", ENDLESS, "--types", "a=int64"]),  # the count
+        (True, ["--table", "orders"]),  # the wait for another's lock
+    ],
+    ids=["scan", "count", "lock"],
+)
+def test_an_interrupt_ends_planning_at_once(shop: Path, tmp_path: Path, locked: bool, arguments: list[str]) -> None:  # noqa: FBT001
+    scratch = tmp_path / "scratch"
+    scratch.mkdir()
+    with closing(sqlite3.connect(shop / "shop.db", isolation_level=None)) as database:
+        if locked:
+            database.execute("begin exclusive")
+        with subprocess.Popen(
+            [*COMMAND, "export", "shop", *arguments, "--to", "x", "--format", "parquet"],
+            cwd=shop,
+            env={**os.environ, "TMPDIR": str(scratch)},
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        ) as process:
+            try:
+                with pytest.raises(subprocess.TimeoutExpired):
+                    process.wait(4)
+                sent = time.monotonic()
+                process.send_signal(signal.SIGINT)
+                out, err = process.communicate(timeout=60)
+            finally:
+                process.kill()
+    assert time.monotonic() - sent < 5
+    assert (process.returncode, out) == (130, "")
+    assert "nothing was published" in one_paragraph(err)
+    assert not (shop / "x").exists()
+    assert list(scratch.glob("cuetl-*")) == []
+
+
 def test_an_interrupt_ends_a_command_whose_main_thread_does_not_answer() -> None:
     code = (
         "import ctypes, signal; from etl.cli.process import end_after_interrupt; end_after_interrupt(0.5); "
@@ -278,6 +320,42 @@ def test_a_pattern_takes_every_table_that_matches_and_no_view(shop: Path) -> Non
     found = {one["target"].rpartition("/")[2]: one["rows"] for one in done.json["datasets"]}
     assert found == {"sales_north": 2, "sales_south": 1, "orders": 3}
     assert sorted(path.name for path in (shop / "out").iterdir()) == ["orders", "sales_north", "sales_south"]
+
+
+def test_a_pattern_finds_a_table_with_a_dot_in_its_name(shop: Path) -> None:
+    with closing(sqlite3.connect(shop / "shop.db")) as database, database:
+        database.execute('create table "sales.west" (id integer primary key)')
+        database.execute('insert into "sales.west" values (7), (8), (9)')
+    done = cuetl("export", "shop", "--table", "sales.*", "--to", "out", "--format", "parquet", "--json", cwd=shop)
+    assert done.code == 0, done.err
+    assert (done.json["rows"], done.json["target"]) == (3, str(shop / "out" / "sales.west"))
+
+
+def test_files_follow_partition_bytes(shop: Path) -> None:
+    with closing(sqlite3.connect(shop / "shop.db")) as database, database:
+        database.execute("create table noise (id integer primary key, x real)")
+        database.execute(
+            "insert into noise with recursive n(i) as (select 1 union all select i + 1 from n where i < 30000) "
+            "select i, i / 7.0 from n"
+        )
+    flags = ["--table", "noise", "--to", "x", "--features", "id,x", "--partitions", "1"]
+    done = cuetl("export", "shop", *flags, "--partition-bytes", "16KiB", cwd=shop)
+    assert done.code == 0, done.err
+    sizes = [path.stat().st_size for path in (shop / "x").glob("*.safetensors")]
+    # Tensor files have 4096 rows or more, for their bookkeeping.
+    assert 7 <= len(sizes) <= 8
+    assert sum(sizes) > 30000 * 2 * 8
+
+
+def test_each_warning_is_said_once_and_ends_in_one_full_stop(shop: Path) -> None:
+    done = cuetl("export", "shop", "--sql", "select * from orders order by id", "--to", "x", "--format", "safetensors",
+                 "--json", cwd=shop)  # fmt: skip
+    assert done.code == 0, done.err
+    said = [one["text"] for one in done.json["warnings"]]
+    assert "The query has an ORDER BY. Give --partition-column to split it." in said
+    assert len(said) == len(set(said))
+    manifest = cuetl("dataset", "show", "x", "--json", cwd=shop).json
+    assert sorted(one["text"] for one in manifest["warnings"]) == sorted(said)
 
 
 def test_a_plan_reads_and_writes_nothing(shop: Path) -> None:

@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 
 from connectors.base import CutWish, Endpoint, Query, Tally
 from connectors.sqlite import CONNECTOR, COPY_ABOVE, SqliteSource, arrow_type
+from connectors.sqltext import parse_table_name
 from etl.core.errors import CastError, ConfigError, EtlError, StoreRejected, StoreUnavailable
 from etl.core.lookup import sql_text
 from etl.core.partition import KeyRange, Partition, Snapshot, Whole
@@ -324,6 +325,24 @@ def test_undeclared_columns_are_decided_by_all_rows(lite: Lite) -> None:
     assert lite.read(table="u", columns=("b",)).num_rows == 4
     with pytest.raises(CastError, match="column a"):
         lite.read(sql="select a from u")
+
+
+def test_a_type_that_was_given_needs_no_scan(lite: Lite) -> None:
+    lite.sql("create table t(a)")
+    endless = "with recursive n(i) as (select 1 union all select i + 1 from n) select i as a from n"
+    source = lite.source(sql=endless, types={"a": "int64"})
+    with source.snapshot(attach_all=source.attach) as at:
+        assert source.schema(at).to_arrow() == pa.schema([("a", pa.int64())])
+
+
+def test_tables_are_spelled_as_they_are_asked_for(lite: Lite) -> None:
+    names = ["plain", "a.b", 'a"b', "`c`", "[d]", '"e.f"']
+    for name in names:
+        quoted = name.replace('"', '""')
+        lite.sql(f'create table "{quoted}"(a integer)')
+    found = CONNECTOR.tables(Endpoint("lite", "sqlite", database=str(lite.path)))
+    assert "plain" in [one.name for one in found]
+    assert sorted(parse_table_name(one.name, "sqlite") for one in found) == sorted((name,) for name in names)
 
 
 def test_a_query_keeps_the_declared_types_of_its_columns(lite: Lite) -> None:

@@ -24,7 +24,7 @@ AT = Endpoint("warehouse", "postgresql")
 
 @pytest.fixture(autouse=True)
 def no_settings(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    for name in ("PGHOST", "PGSSLMODE", "PGSERVICE", "PGHOSTADDR", "PGSSLROOTCERT"):
+    for name in ("PGHOST", "PGSSLMODE", "PGSERVICE", "PGHOSTADDR", "PGSSLROOTCERT", "PGGSSENCMODE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path))
 
@@ -56,6 +56,14 @@ def test_remote_hosts_are_verified_unless_someone_says_otherwise(monkeypatch: py
 def test_a_host_from_libpqs_environment_counts_as_remote(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PGHOST", "db.example")
     assert parameters(AT, "")["sslmode"] == "verify-full"
+
+
+def test_gss_encryption_is_taken_only_where_someone_asks_for_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert parameters(AT, "")["gssencmode"] == "disable"
+    assert parameters(replace(AT, query={"gssencmode": "prefer"}), "")["gssencmode"] == "prefer"
+    assert "gssencmode" not in parameters(replace(AT, query={"service": "mine"}), "")
+    monkeypatch.setenv("PGGSSENCMODE", "require")
+    assert "gssencmode" not in parameters(AT, "")
 
 
 def test_a_lower_mode_over_a_network_is_said() -> None:
