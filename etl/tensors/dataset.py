@@ -14,7 +14,7 @@ from etl.core.schema import nearest
 from etl.tensors.formats.safetensors import DTYPES, read_header
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, FileEntry, Manifest, integer, sequence, sha256_hex
 from etl.tensors.publish import current
-from etl.tensors.storage import failed, local_path, sha256_of
+from etl.tensors.storage import LocalStorage, failed, local_path, sha256_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -152,7 +152,7 @@ class Dataset:
         """Hold that the files are what the manifest says.
 
         "size": every file is there and has its size. "sha256": also its hash, its header or footer against the
-        manifest, sums of rows, and the chain to the parent version.
+        manifest, sums of rows, the chain to the parent version, and that no other data file lies among them.
 
         Raises:
             Damaged: Names every bad file with both hashes.
@@ -272,6 +272,7 @@ def _faults(dataset: Dataset, level: Verify) -> Iterator[str]:
                 yield from _content_faults(dataset, file, path)
     if level == "sha256":
         yield from _document_faults(dataset)
+        yield from _stray_faults(dataset)
 
 
 def _file_faults(folder: Path, path: str, size: int, digest: str, level: Verify) -> Iterator[str]:
@@ -306,6 +307,16 @@ def _content_faults(dataset: Dataset, file: FileEntry, path: str) -> Iterator[st
                 yield f"{path} holds tensors of {sorted(lengths)} rows, the manifest says {file.rows}"
     except (OSError, EtlError) as error:
         yield f"{path} cannot be read: {error}"
+
+
+def _stray_faults(dataset: Dataset) -> Iterator[str]:
+    """Data files in the folder that no manifest lists: readers that go by names would read them too."""
+    newest = current(dataset.path)
+    listed = newest.data_paths if newest is not None else frozenset[str]()
+    for path in sorted(LocalStorage().list(dataset.path)):
+        hidden = any(name.startswith(("_", ".")) for name in path.split("/"))
+        if path.endswith(f".{dataset.manifest.format}") and not hidden and path not in listed:
+            yield f"{path} is not of this dataset, but its readers would take it for a part: move it elsewhere"
 
 
 def _document_faults(dataset: Dataset) -> Iterator[str]:

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from etl.core.canonical import canonical_json
-from etl.core.errors import CommitConflict, ConfigError, Damaged, EtlError
+from etl.core.errors import CommitConflict, ConfigError, Damaged, DatasetError, EtlError
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, Manifest
 from etl.tensors.storage import LocalStorage, exchange, failed, locked
 
@@ -60,8 +60,8 @@ def check_target(target: Path, mode: Mode, /) -> Manifest | None:
         The current manifest, None where there is no dataset yet.
 
     Raises:
-        ConfigError: A file, a foreign folder, a mount point, an existing dataset (create), none (append), or a place
-            that cannot be written to.
+        ConfigError: A file, a foreign folder, a mount point, a folder inside another dataset, an existing dataset
+            (create), none (append), or a place that cannot be written to.
     """
     try:
         return _check_target(target, mode)
@@ -84,6 +84,7 @@ def _check_target(target: Path, mode: Mode) -> Manifest | None:
             f"the target {target} is a mount point, which cannot be exchanged in one step",
             hint=f"Use a folder inside it: {target / 'data'}",
         )
+    _refuse_inside_another(target)
     manifest = current(target)
     if manifest is None and target.is_dir():
         foreign = sorted(entry.name for entry in os.scandir(target))
@@ -107,6 +108,20 @@ def _check_target(target: Path, mode: Mode) -> Manifest | None:
     if manifest is not None:
         _probe_exchange(target)
     return manifest
+
+
+def _refuse_inside_another(target: Path) -> None:
+    """A dataset within a dataset: readers of the outer one take the inner one's files for its own."""
+    for above in target.parents:
+        try:
+            outer = current(above)
+        except DatasetError:
+            continue
+        if outer is not None:
+            raise ConfigError(
+                f"the target {target} lies inside the dataset {above}, whose readers would read its files too",
+                hint="Name a folder beside it.",
+            )
 
 
 def _probe_exchange(target: Path) -> None:

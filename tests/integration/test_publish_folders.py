@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import resource
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -26,7 +27,7 @@ from tests.datasets import begin, cut, export, requires, schema_of
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from connectors.base import Staged
+    from connectors.base import Mode, Staged
     from etl.tensors.options import Format
 
 pa: Any = arrow  # the stubs do not know NumPy arrays and short lists as columns
@@ -141,6 +142,20 @@ def test_targets_that_are_not_ours_are_refused_and_left_alone(tmp_path: Path, mo
         DatasetSink("/proc", "parquet").check(schema, mode)  # type: ignore[arg-type]
     assert (tmp_path / "foreign" / "data.csv").read_text(encoding="utf-8") == "1"
     assert hidden(tmp_path) == []
+
+
+@pytest.mark.parametrize("mode", ["create", "replace"])
+@pytest.mark.parametrize("below", ["in", "sub/in", "_manifests/in"])
+def test_a_dataset_inside_another_is_refused(tmp_path: Path, mode: Mode, below: str) -> None:
+    out = tmp_path / "out"
+    export(out, TABLE)
+    with pytest.raises(ConfigError, match=r"lies inside the dataset .*out"):
+        export(out / below, TABLE, mode=mode, run_id="r2")
+    assert len(open_dataset(out, verify="sha256")) == 100
+    assert not (out / below).exists()
+    # A file of that name that is not ours does not make a dataset of the folder.
+    (tmp_path / "_manifest.json").write_text("{}", encoding="utf-8")
+    export(tmp_path / "beside", TABLE, mode=mode, run_id="r3")
 
 
 def test_modes_are_held_to_what_is_there(tmp_path: Path) -> None:
@@ -292,6 +307,24 @@ def test_verify_names_each_bad_file_with_both_hashes(tmp_path: Path) -> None:
         assert f"{missing.name} is missing" in str(damaged.value)
         assert damaged.value.exit_code == 4
         open_dataset(out, verify="none")
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "safetensors"])
+def test_a_data_file_that_is_not_of_the_dataset_is_found(tmp_path: Path, fmt: Format) -> None:
+    out = tmp_path / "out"
+    export(out, TABLE, fmt=fmt)
+    export(out, TABLE, fmt=fmt, mode="replace", run_id="r2")
+    for name in ("notes.txt", f"_hidden.{fmt}", f".hidden.{fmt}"):
+        (out / name).write_text("mine", encoding="utf-8")
+    for version in (1, 2):
+        open_dataset(out, version, verify="sha256")
+    (file,) = open_dataset(out).manifest.files
+    for stray in (f"part-00007.{fmt}", f"day=1/part.{fmt}"):
+        (out / stray).parent.mkdir(exist_ok=True)
+        shutil.copyfile(out / file.path, out / stray)
+        with pytest.raises(Damaged, match=f"{stray} is not of this dataset"):
+            open_dataset(out, verify="sha256")
+        (out / stray).unlink()
 
 
 def test_a_manifest_that_is_changed_is_found(tmp_path: Path) -> None:
