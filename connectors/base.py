@@ -395,8 +395,19 @@ class WriteSession(Protocol):
         """Write one part's rows to names of this attempt. A batch's buffers may be reused once it is let go."""
         ...
 
+    def prepare(self, staged: Sequence[Staged], /, *, requires: Requires) -> Callable[[], Published]:
+        """Do all of a commit that takes long or can be refused; what is returned makes it visible in one switch.
+
+        A run with several datasets prepares all of them before it publishes the first.
+
+        Raises:
+            CountMismatch: Rows staged are not the rows required.
+            CommitConflict: Another run published first; also raised by the switch, should it happen in between.
+        """
+        ...
+
     def commit(self, staged: Sequence[Staged], /, *, requires: Requires) -> Published:
-        """Publish all parts in one switch.
+        """Prepare and publish all parts in one switch.
 
         Raises:
             CountMismatch: Rows staged are not the rows required.

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tests.command import COMMAND, Done
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tests.servers.postgresql import PostgresDatabase
@@ -54,7 +54,7 @@ class Command:
 
 
 @contextlib.contextmanager
-def running(*arguments: str, cwd: Path) -> Iterator[Command]:
+def running(*arguments: str, cwd: Path, env: Mapping[str, str] | None = None) -> Iterator[Command]:
     """Start the command; whatever is left of its process group at the end is killed."""
     clean = {name: value for name, value in os.environ.items() if not name.startswith(("CUETL_", "PG"))}
     process = subprocess.Popen(
@@ -64,7 +64,7 @@ def running(*arguments: str, cwd: Path) -> Iterator[Command]:
         stdin=subprocess.DEVNULL,
         text=True,
         cwd=cwd,
-        env={**clean, "PYTHONPATH": ""},
+        env={**clean, "PYTHONPATH": "", **(env or {})},
         start_new_session=True,
     )
     try:

@@ -5,8 +5,10 @@ Every handle of a run is held here. What happens next after an event is decided 
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import random
+import signal
 import tempfile
 import threading
 import time
@@ -34,6 +36,7 @@ from etl.planning.compile import NOTES_ONLY, JobPlan, compile_job
 from etl.run.progress import Silent
 from etl.run.result import RunResult
 from etl.run.state import (
+    MAX_RESTARTS,
     Fail,
     PartBroke,
     PartStaged,
@@ -41,6 +44,7 @@ from etl.run.state import (
     Publish,
     Restart,
     Run,
+    SnapshotGone,
     Stop,
     StopAsked,
     Submit,
@@ -52,9 +56,10 @@ from etl.run.task import PartResult, PartTask, run_part, stop_mark
 from etl.tensors.sink import DatasetSink
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from types import FrameType
 
-    from connectors.base import Source, WriteSession
+    from connectors.base import Published, Source, WriteSession
     from etl.core.partition import Snapshot
     from etl.engine.base import Cluster, EngineChoice, Handle
     from etl.planning.endpoints import Job
@@ -196,12 +201,20 @@ class _Execution:
             try:
                 with ExitStack() as stack:
                     return self._in_one_snapshot(stack)
-            except _NewSnapshot as lost:
+            except (_NewSnapshot, SnapshotLost) as lost:
+                if isinstance(lost, SnapshotLost):
+                    self._begin_again(lost)
                 # What was measured in the old snapshot may not be so in the new one.
                 self._sources = open_sources(self._jobs)
                 self._widened.clear()
-                text = f"the snapshot was lost ({lost.cause}); all parts were read again from a new one"
+                text = f"the snapshot was lost ({lost}); all parts were read again from a new one"
                 self._warnings.append({"code": "new-snapshot", "text": text})
+
+    def _begin_again(self, lost: SnapshotLost) -> None:
+        """After a snapshot that was lost while it was planned or counted."""
+        self._state, effects = step(self._state, SnapshotGone())
+        if Restart() not in effects:
+            raise lost.at(f"the snapshot was lost {MAX_RESTARTS + 1} times")
 
     def _in_one_snapshot(self, stack: ExitStack) -> list[RunResult]:
         self._progress.stage("opening the snapshot")
@@ -264,10 +277,12 @@ class _Execution:
                 bench.read_all()
                 self._progress.stage("publishing")
                 whole = counting.finish()
-                return [r for job in range(len(plans)) for r in self._publish(bench, job, whole.get(job))]
+                return self._publish(
+                    [r for job in range(len(plans)) for r in self._prepare(bench, job, whole.get(job))]
+                )
             finally:
                 self._state = bench.state
-                bench.let_go()
+                bench.let_go(counting=counting.is_alive())
 
     def _begin(self, stack: ExitStack, plans: Sequence[JobPlan]) -> list[list[WriteSession]]:
         """Open a session for every dataset, after all of them were found fit to be written."""
@@ -285,7 +300,37 @@ class _Execution:
                 opened.append(session)
         return sessions
 
-    def _publish(self, bench: _Bench, job: int, whole: int | None) -> list[RunResult]:
+    def _publish(self, ready: Sequence[_Ready]) -> list[RunResult]:
+        """Publish what was prepared, one switch after the other, whoever asks for a stop meanwhile."""
+        out: list[RunResult] = []
+        with _unbroken():
+            for one in ready:
+                try:
+                    published = one.switch()
+                except EtlError as error:
+                    if out:
+                        before = ", ".join(f"{r.target} (version {r.version})" for r in out)
+                        error.message += f"; datasets of the same read that were published before it: {before}"
+                    raise
+                out.append(
+                    RunResult(
+                        run_id=self._state.id,
+                        status="succeeded",
+                        target=published.target,
+                        format=published.format,
+                        version=published.version,
+                        rows=published.rows,
+                        bytes=published.bytes,
+                        partitions=one.parts,
+                        engine=one.requires.engine,
+                        seconds=round(time.monotonic() - self._clock, 3),
+                        columns=published.columns,
+                        warnings=_each_once((*one.requires.warnings, *published.warnings)),
+                    )
+                )
+        return out
+
+    def _prepare(self, bench: _Bench, job: int, whole: int | None) -> list[_Ready]:
         plan = bench.plans[job]
         results = [bench.results[job, p.index] for p in plan.parts.parts]
         read = sum(r.rows_read for r in results)
@@ -297,7 +342,7 @@ class _Execution:
             )
         warnings = _each_once((*self._warnings, *self._widened, *_warnings(plan, results)))
         now = datetime.now(UTC)  # noqa: TID251 - the end of the run, for its record
-        out: list[RunResult] = []
+        out: list[_Ready] = []
         for index, session in enumerate(bench.sessions[job]):
             staged = [r.staged[index] for r in results]
             dropped: dict[str, int] = {}
@@ -337,23 +382,7 @@ class _Execution:
                 engine=bench.cluster.choice.name,
                 workers=bench.cluster.choice.workers,
             )
-            published = session.commit(staged, requires=requires)
-            out.append(
-                RunResult(
-                    run_id=bench.state.id,
-                    status="succeeded",
-                    target=published.target,
-                    format=published.format,
-                    version=published.version,
-                    rows=published.rows,
-                    bytes=published.bytes,
-                    partitions=len(results),
-                    engine=bench.cluster.choice.name,
-                    seconds=round(time.monotonic() - self._clock, 3),
-                    columns=published.columns,
-                    warnings=_each_once((*warnings, *published.warnings)),
-                )
-            )
+            out.append(_Ready(session.prepare(staged, requires=requires), requires, len(results)))
         return out
 
 
@@ -378,12 +407,39 @@ def _for_workers(job: Job, private: Path, engine: str) -> Job:
     return replace(job, read=replace(job.read, endpoint=shared))
 
 
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A dataset of which all but the switch is done."""
+
+    switch: Callable[[], Published]
+    requires: Requires
+    parts: int
+
+
+@contextlib.contextmanager
+def _unbroken() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the block is done: all datasets of a read are published, or none is.
+
+    A stop that was asked for meanwhile came too late and is forgotten. Elsewhere than in the main thread, which alone
+    gets signals, there is nothing to hold.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+    before = {number: signal.signal(number, _too_late) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, one in before.items():
+            signal.signal(number, one)
+
+
+def _too_late(_number: int, _frame: FrameType | None) -> None:
+    """Take a signal and do nothing."""
+
+
 class _NewSnapshot(Exception):  # noqa: N818 - not an error: the run begins again on a new snapshot, by rule
     """The snapshot was lost."""
-
-    def __init__(self, cause: str) -> None:
-        super().__init__(cause)
-        self.cause = cause
 
 
 @dataclass(slots=True)
@@ -496,9 +552,9 @@ class _Bench:
             return error.at(where, job=key[0], partition=key[1], connection=plan.source.endpoint.name)
         return EngineError(f"{where}: {type(error).__name__}: {error}", hint="--debug shows where; please report it.")
 
-    def let_go(self) -> None:
+    def let_go(self, *, counting: bool) -> None:
         """After a failure or a stop: end what still runs, on the store and here. Nothing to do after success."""
-        if not self.handles:
+        if not self.handles and not counting:
             return
         self.cluster.everywhere(_mark, f"{self.state.id}:{self.go}")
         self.cluster.cancel()

@@ -76,6 +76,11 @@ class PartBroke:
 
 
 @dataclass(frozen=True, slots=True)
+class SnapshotGone:
+    """The snapshot was lost outside of a part: while it was planned or counted."""
+
+
+@dataclass(frozen=True, slots=True)
 class WaitOver:
     """The wait before another try has passed."""
 
@@ -92,7 +97,7 @@ class WasPublished:
     """The commit is done."""
 
 
-Event: TypeAlias = Planned | PartStaged | PartBroke | WaitOver | StopAsked | WasPublished
+Event: TypeAlias = Planned | PartStaged | PartBroke | SnapshotGone | WaitOver | StopAsked | WasPublished
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,6 +159,10 @@ def step(run: Run, event: Event, /) -> tuple[Run, tuple[Effect, ...]]:
             return replace(run, phase="cancelled"), (Stop(),)
         case WasPublished():
             return replace(run, phase="succeeded"), ()
+        case SnapshotGone():
+            if run.restarts < MAX_RESTARTS:
+                return replace(run, phase="running", restarts=run.restarts + 1, parts={}), (Restart(),)
+            return replace(run, phase="failed"), ()
         case WaitOver(key):
             return _fill(_set(run, key, state="waiting"))
         case PartStaged(key, attempt):

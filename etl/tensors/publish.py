@@ -275,13 +275,12 @@ def publish(
         raise failed(f"cannot publish {target}", error) from error
 
 
-def _publish(
-    target: Path,
-    stage: Path,
-    mode: Mode,
-    begun_at: int | None,
-    make: Callable[[Manifest | None, int], Manifest],
-) -> Manifest:
+def check_parent(target: Path, mode: Mode, begun_at: int | None, /) -> Manifest | None:
+    """The current manifest, when the run may publish after it.
+
+    Raises:
+        CommitConflict: Another run published since this one began.
+    """
     live = current(target)
     now_at = live.version if live else None
     if now_at != begun_at and not (mode == "append" and live is not None):
@@ -290,6 +289,17 @@ def _publish(
             "writing; nothing of this run was published",
             hint="Run it again.",
         )
+    return live
+
+
+def _publish(
+    target: Path,
+    stage: Path,
+    mode: Mode,
+    begun_at: int | None,
+    make: Callable[[Manifest | None, int], Manifest],
+) -> Manifest:
+    live = check_parent(target, mode, begun_at)
     number, manifest = _claim(target, live, make)
     versions = stage / VERSIONS
     versions.mkdir(exist_ok=True)

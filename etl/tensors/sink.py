@@ -26,7 +26,7 @@ from etl.tensors.join import groups, join_parquet, join_tensors
 from etl.tensors.manifest import FileEntry, Manifest, TextFile
 from etl.tensors.options import WriteOptions
 from etl.tensors.pack import PackPlan, plan_columns
-from etl.tensors.publish import check_target, drop_stage, open_stage, publish
+from etl.tensors.publish import check_parent, check_target, drop_stage, open_stage, publish
 from etl.tensors.split import SplitRecipe, recipe
 from etl.tensors.storage import failed, local_path
 from etl.tensors.views import mask_of, valid_of
@@ -275,8 +275,19 @@ class DatasetSession:
             CommitConflict: Another run published first.
             DatasetError: The disk is full, or refused.
         """
+        return self.prepare(staged, requires=requires)()
+
+    def prepare(self, staged: Sequence[Staged], /, *, requires: Requires) -> Callable[[], Published]:
+        """Check the counts and give every file its final name; what is returned publishes them in one switch.
+
+        Raises:
+            CountMismatch: Rows staged are not the rows required.
+            CommitConflict: Another run published first.
+            DatasetError: The disk is full, or refused.
+        """
         newest = _newest(staged)
         check_counts(newest, requires, str(self.target))
+        check_parent(self.target, self.mode, self.begun_at)
         try:
             files = self._finish(newest)
         except OSError as error:
@@ -292,18 +303,21 @@ class DatasetSession:
             entries = _entries(kept, files, number)
             return Manifest.of(self._document(live, number, entries, columns, warnings, requires, newest, now), entries)
 
-        made = publish(self.target, self.folder, self.mode, self.begun_at, make)
-        return Published(
-            target=str(self.target),
-            format=self.format,
-            version=made.version,
-            rows=made.rows,
-            bytes=documents.integer(made.document["bytes"]),
-            files=len(made.files),
-            splits=made.splits,
-            columns=tuple(columns),
-            warnings=tuple(warnings),
-        )
+        def switch() -> Published:
+            made = publish(self.target, self.folder, self.mode, self.begun_at, make)
+            return Published(
+                target=str(self.target),
+                format=self.format,
+                version=made.version,
+                rows=made.rows,
+                bytes=documents.integer(made.document["bytes"]),
+                files=len(made.files),
+                splits=made.splits,
+                columns=tuple(columns),
+                warnings=tuple(warnings),
+            )
+
+        return switch
 
     def abort(self) -> None:
         """Remove what was staged; may be called twice, and after a commit does nothing."""

@@ -16,6 +16,7 @@ from etl.run.state import (
     Publish,
     Restart,
     Run,
+    SnapshotGone,
     Stop,
     StopAsked,
     Submit,
@@ -106,6 +107,17 @@ def test_a_lost_snapshot_restarts_at_most_twice() -> None:
     run, effects = drive(run, Planned(keys(2), 2), PartBroke((0, 0), 1, "permanent", snapshot_lost=True))
     assert effects[-1] == Fail((0, 0), "the snapshot was lost 3 times")
     assert run.phase == "failed"
+
+
+def test_a_snapshot_lost_outside_of_parts_counts_as_one_lost_by_a_part() -> None:
+    run, _ = drive(Run("r"), Planned(keys(1), 1), PartStaged((0, 0), 1))
+    assert run.phase == "publishing"
+    run, effects = drive(run, SnapshotGone())
+    assert (run.phase, effects) == ("running", [Restart()])
+    run, effects = drive(run, Planned(keys(1), 1), PartBroke((0, 0), 1, "permanent", snapshot_lost=True))
+    assert effects[-1] == Restart()
+    run, effects = drive(run, SnapshotGone())
+    assert (run.phase, effects) == ("failed", [])
 
 
 def test_a_stop_ends_the_run_whatever_comes_after() -> None:
