@@ -11,8 +11,8 @@ from connectors import registry
 from connectors.base import Query, Tally
 from etl.core.errors import EngineError
 from etl.core.partition import Partition, Whole
-from etl.run.channel import ahead
-from etl.run.task import BATCH_BYTES
+from etl.run.channel import ReadAhead
+from etl.run.early import BATCH_BYTES
 from etl.settings import endpoint
 
 if TYPE_CHECKING:
@@ -72,7 +72,7 @@ class Rows:
         tally = Tally()
         self.tally[:] = [tally]
         part = Partition(0, Whole())
-        return ahead(self.source.read(at, part, schema=schema, batch_bytes=self.batch_bytes, tally=tally))
+        return ReadAhead(self.source.read(at, part, schema=schema, batch_bytes=self.batch_bytes, tally=tally))
 
 
 def read_sql(

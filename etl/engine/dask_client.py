@@ -29,6 +29,7 @@ QUIET = {
     "distributed.scheduler.active-memory-manager.start": False,
     "distributed.worker.profile.enabled": False,
     "distributed.admin.system-monitor.interval": "10s",
+    "distributed.admin.tick.interval": "1s",
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
 }

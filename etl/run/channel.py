@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import queue
 import threading
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Self, TypeVar
 
 from etl.core.errors import Cancelled
 
@@ -130,37 +130,48 @@ def pump(
     return [results[i] for i in range(len(writers))]
 
 
-def ahead(batches: Iterator[pa.RecordBatch], /) -> Iterator[pa.RecordBatch]:
-    """The same batches, read ahead by a thread: at most `DEPTH` wait besides the one in its hand.
+class ReadAhead:
+    """The same batches, read ahead by a thread that begins at once: at most `DEPTH` wait besides the one in its hand.
 
-    Closing the generator closes `batches` in its thread.
+    Iterate over it from one thread; `close` closes the batches in their thread and waits for it.
     """
-    stop = threading.Event()
-    lane = _Lane(stop)
-    failures: list[BaseException] = []
 
-    def read() -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], /) -> None:
+        self._batches = batches
+        self._stop = threading.Event()
+        self._lane = _Lane(self._stop)
+        self._failures: list[BaseException] = []
+        self._given = self._lane.batches()
+        self._thread = threading.Thread(target=self._read, name="cuetl-read", daemon=True)
+        self._thread.start()
+
+    def __iter__(self) -> Self:
+        return self
+
+    def __next__(self) -> pa.RecordBatch:
         try:
-            for batch in batches:
-                lane.put(batch)
+            return next(self._given)
+        except _Stopped:
+            self.close()
+            raise self._failures[0] from None
+
+    def close(self) -> None:
+        """Stop reading; may be called twice."""
+        self._stop.set()
+        self._thread.join()
+
+    def _read(self) -> None:
+        try:
+            for batch in self._batches:
+                self._lane.put(batch)
                 del batch
-            lane.put(_End())
+            self._lane.put(_End())
         except _Stopped:
             pass
         except BaseException as error:  # noqa: BLE001 - carried to the caller's thread
-            failures.append(error)
-            stop.set()
+            self._failures.append(error)
+            self._stop.set()
         finally:
-            close = getattr(batches, "close", None)
+            close = getattr(self._batches, "close", None)
             if close is not None:
                 close()
-
-    thread = threading.Thread(target=read, name="cuetl-read", daemon=True)
-    thread.start()
-    try:
-        yield from lane.batches()
-    except _Stopped:
-        raise failures[0] from None
-    finally:
-        stop.set()
-        thread.join()

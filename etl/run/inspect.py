@@ -10,6 +10,7 @@ from connectors.base import CutWish, Tally
 from etl.core.errors import ConfigError, DecimalTooNarrow
 from etl.core.partition import Partition, Whole
 from etl.core.schema import Schema
+from etl.run.early import BATCH_BYTES
 from etl.tensors.options import WriteOptions
 from etl.tensors.pack import plan_columns
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 LOOKED_AT = 1000
 """NULLs are counted in so many rows: enough to tell a rare NULL from a common one, and read in one round trip."""
-BATCH_BYTES = 4 << 20
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from connectors.base import Tally
 from etl.core.errors import CountMismatch
 from etl.engine.events import teller
+from etl.run import early
 from etl.run.channel import pump
 
 if TYPE_CHECKING:
@@ -22,8 +22,6 @@ if TYPE_CHECKING:
     from etl.core.partition import Partition, Snapshot
     from etl.core.schema import Schema
 
-BATCH_BYTES = 4 << 20
-"""Arrow data per batch: what four caches and two queues hold stays small beside one row group."""
 TELL_SECONDS = 0.25
 """Between two progress reports of one part."""
 
@@ -81,7 +79,7 @@ def run_part(task: PartTask, /) -> PartResult:
         EtlError: Whatever the source or a sink refuses.
     """
     started = time.monotonic()
-    tally = Tally()
+    batches, tally = early.take(task)
     told = [started, 0, 0]
     mark = stop_mark(f"{task.run_id}:{task.go}")
     tell = teller(task.run_id)
@@ -93,8 +91,6 @@ def run_part(task: PartTask, /) -> PartResult:
         if now - told[0] >= TELL_SECONDS:
             tell(int(told[1]), int(told[2]))
             told[:] = [now, 0, 0]
-
-    batches = task.source.read(task.at, task.part, schema=task.schema, batch_bytes=BATCH_BYTES, tally=tally)
 
     writers = [partial(session.stage, task.part, task.attempt) for session in task.sessions]
     staged = pump(batches, writers, stopped=mark.is_set, passed=passed)

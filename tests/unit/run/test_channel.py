@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 from etl.core.errors import Cancelled, CastError, StoreUnavailable
-from etl.run.channel import DEPTH, ahead, pump
+from etl.run.channel import DEPTH, ReadAhead, pump
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -110,7 +110,7 @@ def test_reading_ahead_keeps_order_and_stays_short() -> None:
             yield batch(i)
 
     got = []
-    for one in ahead(source()):
+    for one in ReadAhead(source()):
         threading.Event().wait(0.002)
         got.append(one.column(0)[0].as_py())
         assert len(made) - len(got) <= DEPTH + 1
@@ -129,7 +129,7 @@ def test_reading_ahead_hands_on_the_failure_and_closes_early() -> None:
             closed.set()
 
     with pytest.raises(StoreUnavailable, match="cut"):
-        values(ahead(source()))
+        values(ReadAhead(source()))
     assert closed.is_set()
 
     def endless() -> Iterator[pa.RecordBatch]:
@@ -140,7 +140,7 @@ def test_reading_ahead_hands_on_the_failure_and_closes_early() -> None:
             closed.set()
 
     closed.clear()
-    stream = ahead(endless())
+    stream = ReadAhead(endless())
     next(stream)
-    stream.close()  # type: ignore[attr-defined]  # a generator
+    stream.close()
     assert closed.is_set()
