@@ -228,7 +228,8 @@ def plan(value: Mapping[str, Any], /) -> None:
     text()
     parts = value["partitions"]
     code = f" ({value['reason']})" if value["reason"] else ""
-    text(f"{len(parts)} {'part' if len(parts) == 1 else 'parts'}: {value['why']}{code}{_after(value['remedy'])}")
+    why, remedy = str(value["why"]).rstrip("."), f". {value['remedy']}" if value["remedy"] else ""
+    text(f"{len(parts)} {'part' if len(parts) == 1 else 'parts'}: {why}{code}{remedy}")
     for one in parts:
         text()
         text(f"{one['index'] + 1}. {one['slice']}: about {count(one['rows'])} rows, {bytes_text(one['bytes'])}")

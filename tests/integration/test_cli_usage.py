@@ -371,6 +371,11 @@ def test_a_plan_reads_and_writes_nothing(shop: Path) -> None:
     assert not (shop / "x").exists()
 
 
+def test_a_plan_says_why_there_is_one_part_and_what_changes_it(shop: Path) -> None:
+    shown = cuetl("export", "shop", "--sql", "select * from orders order by id", "--to", "x", "--plan", cwd=shop)
+    assert "1 part: The query has an ORDER BY (order-by). Give --partition-column to split it." in shown.out
+
+
 def test_quiet_prints_nothing(shop: Path) -> None:
     done = cuetl("export", "shop", "--table", "orders", "--to", "x", "--format", "parquet", "--quiet", cwd=shop)
     assert (done.code, done.out, done.err) == (0, "", "")
