@@ -276,8 +276,12 @@ class Source(Protocol):
         """After `DecimalTooNarrow`: the same source with the open numerics measured in the snapshot."""
         ...
 
-    def cancel(self) -> None:
-        """Stop all statements of this run on the store, whoever runs them; may be called from any thread."""
+    def cancel(self, *, keeping: Snapshot | None = None) -> None:
+        """Stop all statements of this run on the store, whoever runs them; may be called from any thread.
+
+        Args:
+            keeping: A snapshot that this process holds and may go on with.
+        """
         ...
 
 

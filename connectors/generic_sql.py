@@ -715,8 +715,9 @@ class GenericSource:
         del at
         return self
 
-    def cancel(self) -> None:
+    def cancel(self, *, keeping: Snapshot | None = None) -> None:
         """Nothing to do from here: a statement ends with the session of the process that reads."""
+        del keeping
 
     def _quote(self, name: str) -> str:
         return quote_name(name, self.dialect)

@@ -163,8 +163,9 @@ class MemorySource:
         del at
         return self
 
-    def cancel(self) -> None:
+    def cancel(self, *, keeping: Snapshot | None = None) -> None:
         """Nothing runs anywhere."""
+        del keeping
 
     def _known(self, name: str) -> None:
         if name not in self.table.schema.names:

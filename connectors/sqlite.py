@@ -957,8 +957,9 @@ class SqliteSource:
         del at
         return self
 
-    def cancel(self) -> None:
+    def cancel(self, *, keeping: Snapshot | None = None) -> None:
         """Interrupt the statements of this process on this file."""
+        del keeping  # a transaction stays open when its statement is interrupted
         with _open_lock:
             pools = [r for text, r in _open.items() if _Token(*json.loads(text)).path == self.path]
         for readers in pools:

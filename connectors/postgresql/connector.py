@@ -170,14 +170,20 @@ class PostgresSource:
         types = {**self.query.types, **found}
         return replace(self, query=replace(self.query, types=types), widened=tuple(found))
 
-    def cancel(self) -> None:
-        """Stop every statement of this run on the server; sessions that do not stop within 2 s are ended.
+    def cancel(self, *, keeping: Snapshot | None = None) -> None:
+        """Stop every statement of this run on the server; its sessions that are still there after 2 s are ended.
+
+        Args:
+            keeping: A snapshot whose sessions in this process stay.
 
         Raises:
             StoreUnavailable: The server cannot be reached.
         """
         name = literal(f"cuetl:{self.query.run_id}")
         ours = f"from pg_catalog.pg_stat_activity where application_name = {name} and pid <> pg_backend_pid()"
+        held = leader(self.endpoint, keeping) if keeping is not None else None
+        if held is not None:
+            ours += f" and pid not in ({', '.join(map(str, held.pids))})"
         with contextlib.closing(open_session(self.endpoint, self.query.run_id)) as session:
             session.run(f"select pg_cancel_backend(pid) {ours} and state = 'active'", "cancelling the run")
             waiting = threading.Event()

@@ -71,6 +71,12 @@ class Leader:
     free: int
     done: threading.Event = field(default_factory=threading.Event)
 
+    @property
+    def pids(self) -> list[int]:
+        """The server's processes of these sessions."""
+        held = (self.session, self.guard)
+        return [one.connection.info.backend_pid for one in held if one is not None]
+
     def keep_alive(self) -> None:
         """Ask each session every 30 s until done; a session that is lost is found by those who need it."""
         held = [one for one in (self.session, self.guard) if one is not None]

@@ -558,7 +558,7 @@ class _Bench:
             return
         self.cluster.everywhere(_mark, f"{self.state.id}:{self.go}")
         self.cluster.cancel()
-        stop = threading.Thread(target=_cancel, args=(self.plans[0].source,), name="cuetl-cancel", daemon=True)
+        stop = threading.Thread(target=_cancel, args=(self.plans[0].source, self.at), name="cuetl-cancel", daemon=True)
         stop.start()
         deadline = time.monotonic() + GRACE_SECONDS
         stop.join(GRACE_SECONDS)
@@ -571,10 +571,10 @@ def _mark(go: str) -> None:
     stop_mark(go).set()
 
 
-def _cancel(source: Source) -> None:
+def _cancel(source: Source, at: Snapshot) -> None:
     """Ask the store to stop. The run's own error is the one to tell, so a store that is gone is no news."""
     try:
-        source.cancel()
+        source.cancel(keeping=at)
     except EtlError:
         return
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import pytest
 from safetensors.numpy import load_file
@@ -126,6 +127,20 @@ def test_sql_27_wide_numerics_are_read_again_with_the_type_they_need(pgdb: Postg
     values = pq.read_table(exports.home / "fixed").sort_by("v").column("v").to_pylist()
     assert values == [Decimal("0.123456789012345679"), Decimal("1.5")]
     assert [(w["column"], w["count"]) for w in report["warnings"] if w["code"] == "rounded"] == [("v", 1)]
+
+
+def test_sql_27_parts_that_still_run_are_stopped_without_losing_the_snapshot(
+    pgdb: PostgresDatabase, exports: Exports
+) -> None:
+    pgdb.sql(
+        "create table t27(id int primary key, v numeric)",
+        "insert into t27 select g, case when g % 5000 = 1 then 1e-45 else g end from generate_series(1, 20000) g",
+    )
+    table = exports.table("--table", "t27", "--partition-column", "id", "--partitions", "4")
+    assert table.schema.field("v").type == pa.decimal256(76, 45)
+    assert table.num_rows == 20_000
+    kept = table.filter(pc.field("id") == 5001).column("v")
+    assert kept.to_pylist() == [Decimal("1e-45")]
 
 
 def test_sql_27_quotients_and_averages_are_exact(exports: Exports) -> None:
