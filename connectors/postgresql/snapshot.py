@@ -51,6 +51,10 @@ _REFUSED: Final = frozenset({"0A000", "42883", "42501", "25001", "55000", "42703
 """SQLSTATEs by which a server says that it has no such function for us."""
 _NO_LOCK: Final = frozenset({"42809", "42501", "0A000", "42601"})
 _LOST: Final = "The session that held it was ended: only a new snapshot can go on."
+_LOST_STANDBY: Final = (
+    f"{_LOST} On a standby, rows that the primary cleans away end it: set hot_standby_feedback, or raise "
+    "max_standby_streaming_delay."
+)
 
 
 _Opened: TypeAlias = "tuple[str, datetime, str, int, int | None]"
@@ -268,9 +272,20 @@ def _adopt(session: Session, begin: str, at: Snapshot) -> None:
         # 22023, 42704, 55000: the ways in which servers say that the exporter's transaction has ended.
         if at.kind == "exported" and error.context.get("sqlstate") in ("22023", "42704", "55000"):
             raise SnapshotLost(
-                f"the snapshot {at.token} is gone: {error.message}", hint=_LOST, connection=session.endpoint.name
+                f"the snapshot {at.token} is gone: {error.message}",
+                hint=_LOST_STANDBY if _is_standby(session) else _LOST,
+                connection=session.endpoint.name,
             ) from None
         raise
+
+
+def _is_standby(session: Session) -> bool:
+    """Whether the server is one, as far as a session in a failed transaction can still be told."""
+    try:
+        session.run("rollback", "asking the server")
+        return bool(session.rows("select pg_catalog.pg_is_in_recovery()", "asking the server")[0][0])
+    except EtlError:
+        return False
 
 
 @contextlib.contextmanager
@@ -295,6 +310,8 @@ def session_at(endpoint: Endpoint, at: Snapshot, run_id: str, /) -> Iterator[Ses
     except StoreUnavailable as error:
         if held.session.connection.closed or held.session.connection.broken:
             raise SnapshotLost(
-                f"the snapshot {at.token} is gone: {error.message}", hint=_LOST, connection=endpoint.name
+                f"the snapshot {at.token} is gone: {error.message}",
+                hint=_LOST_STANDBY if "recovery" in error.message else _LOST,
+                connection=endpoint.name,
             ) from None
         raise
