@@ -61,6 +61,8 @@ FLAT: dict[Kind, tuple[int, int, int]] = {
 }
 CHECKED = (Kind.TEXT, Kind.JSONB)
 """Kinds whose text is checked where the database does not."""
+_MAX_DEPTH = 6
+"""Dimensions that an array can have (array.h, MAXDIM)."""
 _NEGATIVE = 0x4000
 """numeric.c, NUMERIC_NEG."""
 FLOAT_DIGITS = 15
@@ -229,12 +231,17 @@ def field_error(plan: ColumnPlan, code: int, reason: int, value: bytes, size: in
     if code == layout.E_SPECIAL:
         word = layout.REASONS[reason]
         hint = "Pass --special null to read it as NULL"
-        if reason in (layout.R_NAN, layout.R_DEPTH):
+        if reason == layout.R_DEPTH:
+            deep = min(size, _MAX_DEPTH)
+            levels = "list(" * deep + _item(plan) + ")" * deep
+            hint = (
+                f"Pass --types '{plan.name}={levels}' where all arrays have that depth, or cast it in the SQL. {hint}."
+            )
+            return CastError(f"an array of depth {size}, {plan.depth} was declared", hint=hint, reason=word)
+        if reason == layout.R_NAN:
             hint += "."
         else:
             hint += ", or --special clamp for the nearest value that fits."
-        if reason == layout.R_DEPTH:
-            return CastError(f"an array of another depth than {plan.depth}: {shown}", hint=hint, reason=word)
         return CastError(f"{shown} does not fit {plan.type} ({word})", hint=hint, reason=word, value=shown)
     if code == layout.E_NARROW:
         return DecimalTooNarrow(f"{shown} does not fit {plan.type}", hint="Give a type with --types.", value=shown)
@@ -249,6 +256,14 @@ def field_error(plan: ColumnPlan, code: int, reason: int, value: bytes, size: in
     if code == layout.E_LENGTH:
         return DataError(f"a field of {size} bytes cannot be {plan.kind.name.lower()}: {value[:20].hex()}")
     return DataError(f"the bytes cannot be {plan.kind.name.lower()}: {value[:40].hex()}")
+
+
+def _item(plan: ColumnPlan) -> str:
+    """The type of an array's items in the words of `--types`."""
+    kind = plan.children[0].type
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    return str(kind)
 
 
 def spell(plan: ColumnPlan, value: bytes) -> str:

@@ -522,7 +522,7 @@ def test_columns_are_read_in_the_order_asked_for(pgdb: PostgresDatabase) -> None
         read(endpoint(pgdb.url), Query(table="c", columns=("a", "a")))
 
 
-def test_a_limit_stays_on_the_server(pgdb: PostgresDatabase) -> None:
+def test_sql_54_a_limit_stays_on_the_server(pgdb: PostgresDatabase) -> None:
     pgdb.sql("create table t02 as select g id, repeat('x',1000) v from generate_series(1,20000) g")
     at = endpoint(pgdb.url)
     for query in (

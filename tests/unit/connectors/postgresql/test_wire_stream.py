@@ -36,7 +36,7 @@ def batches(url: str, sql: str, plans: list[ColumnPlan], tally: Tally, **options
 
 
 @pytest.mark.parametrize("block", [1 << 10, 1 << 16, 8 << 20])
-def test_values_that_look_like_the_end_of_the_stream_do_not_end_it(pg: PostgresServer, block: int) -> None:
+def test_sql_61_values_that_look_like_the_end_of_the_stream_do_not_end_it(pg: PostgresServer, block: int) -> None:
     sql = """select g id, decode(repeat('5a0000000549',200),'hex') b, repeat('x',g%97) v
              from generate_series(1,50000) g"""
     plans = [ColumnPlan("id", Kind.INT4, pa.int32()), ColumnPlan("b", Kind.BYTEA, pa.binary()), TEXT]
@@ -52,7 +52,7 @@ def test_values_that_look_like_the_end_of_the_stream_do_not_end_it(pg: PostgresS
 
 
 @pytest.mark.slow
-def test_a_row_of_300_million_characters_is_whole(pg: PostgresServer) -> None:
+def test_sql_81_a_row_of_300_million_characters_is_whole(pg: PostgresServer) -> None:
     tally = Tally()
     (batch,) = batches(pg.url, "select repeat('z', 300000000) v, 1 a", [TEXT, INT], tally)
     data = batch.column(0).buffers()[2]

@@ -282,7 +282,7 @@ def test_no_rows_give_no_batch_and_all_null_keeps_the_type(pg: PostgresServer) -
     assert found.schema.field("v").type == pa.int32()
 
 
-def test_small_decimals_and_zeros_are_exact(pg: PostgresServer) -> None:
+def test_sql_42_small_decimals_and_zeros_are_exact(pg: PostgresServer) -> None:
     sql = "select v::numeric(16,5) v, 0::numeric(10,0) z from (values (0),(1.0123),(-0.00001)) x(v)"
     plans = [
         ColumnPlan("v", Kind.NUMERIC, pa.decimal128(16, 5)),
