@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from etl.core.errors import ConfigError
-from etl.core.schema import Schema, nearest
+from etl.core.schema import Schema
 from etl.planning.cut import cut
-from etl.tensors.pack import is_float, plan_columns
+from etl.tensors.pack import check_names, is_float, plan_columns
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -91,9 +90,7 @@ def _wanted(writes: Iterable[Write], schema: Schema) -> list[str]:
         named = (*options.features, *options.target, *options.key, *options.split_key)
         if options.weight:
             named = (*named, options.weight)
-        for name in named:
-            if name not in schema.names:
-                raise ConfigError(f"no column {name} in the source", hint=nearest(name, schema.names), column=name)
+        check_names(schema, options)
         names.update(named if options.features else schema.names)
     return [n for n in schema.names if n in names]
 

@@ -66,7 +66,8 @@ class WriteOptions:
         tags: Free text of the user, for the manifest.
 
     Raises:
-        ConfigError: A word is unknown, or fractions do not sum to 1, or a split has no key.
+        ConfigError: A word is unknown, fractions do not sum to 1, a split has no key, or flags of a split are given
+            without one.
     """
 
     features: tuple[str, ...] = ()
@@ -121,6 +122,8 @@ class WriteOptions:
             raise ConfigError("--split needs --split-key: the column whose hash decides on which side a row is")
         if self.split_key and not self.split:
             raise ConfigError("--split-key needs --split: names and fractions, such as train=0.8,val=0.2")
+        if self.split_salt and not self.split:
+            raise ConfigError("--split-salt needs --split: names and fractions, such as train=0.8,val=0.2")
         for name in self.split:
             if not _SPLIT_NAME.fullmatch(name) or name in {"all", "part"}:
                 raise ConfigError(

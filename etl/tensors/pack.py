@@ -186,6 +186,7 @@ ITEM_BYTES = {
     "uint64": 8,
     "float64": 8,
 }
+RESERVED = "__metadata__"
 _WAYS_OUT = "Encode it as a number in the query, leave it out of --features, or keep it as text beside the tensors."
 
 
@@ -243,6 +244,12 @@ def tensor_specs(plan: PackPlan, /) -> tuple[TensorSpec, ...]:
             specs.append(TensorSpec(f"{name}.valid", "bool", matrix, columns, "valid"))
     seen: dict[str, TensorSpec] = {}
     for spec in specs:
+        if spec.name == RESERVED:
+            raise ConfigError(
+                f"no tensor can be named {RESERVED}: in a safetensors file the header goes by this name",
+                hint="Give the column an alias in the query, or write Parquet.",
+                column=spec.name,
+            )
         if spec.name in seen:
             raise ConfigError(
                 f"two tensors would be named {spec.name} (columns {seen[spec.name].columns[0].field.name} and "

@@ -242,7 +242,7 @@ class DatasetSession:
                 if self.split is None:
                     self._open(files, "all", stem, token, place, casts).write(kept)
                 elif kept.num_rows:
-                    ids = self.split.assign(kept)
+                    ids = self.split.assign(kept, place)
                     for index, name in enumerate(self.split.names):
                         mask = ids == index
                         if mask.any():

@@ -107,8 +107,8 @@ class SplitRecipe:
             if not _has_text(kind):
                 raise ConfigError(f"column {name} is {kind}, which cannot be a split key", column=name)
 
-    def assign(self, batch: pa.RecordBatch, /) -> NDArray[np.uint8]:
-        """The split index of every row of a batch.
+    def assign(self, batch: pa.RecordBatch, place: str, /) -> NDArray[np.uint8]:
+        """The split index of every row of a batch, which is part of `place`.
 
         Returns:
             uint8 [rows], indexes into `names`.
@@ -123,7 +123,7 @@ class SplitRecipe:
         codes: list[NDArray[np.int64]] = []
         texts: list[list[bytes]] = []
         for name, column in zip(self.key, columns, strict=True):
-            code, text = self._parts(name, column)
+            code, text = self._parts(name, column, place)
             codes.append(code)
             texts.append(text)
         salt = f"{self.salt}|".encode()
@@ -142,16 +142,15 @@ class SplitRecipe:
         inner = np.array(self.bounds[:-1], dtype=np.uint64)
         return np.searchsorted(inner, words, side="right").astype(np.uint8)
 
-    def _parts(self, name: str, column: Column) -> tuple[NDArray[np.int64], list[bytes]]:
+    def _parts(self, name: str, column: Column, place: str) -> tuple[NDArray[np.int64], list[bytes]]:
         """Code per row and, per code, the part's `length:bytes`."""
         if isinstance(column, pa.ExtensionArray):
             column = column.storage
         if isinstance(column, pa.DictionaryArray):
             column = column.dictionary_decode()
         if column.null_count and self.null_key == "error":
-            row = int(np.flatnonzero(~valid_of(column))[0])
             raise CastError(
-                f"the split key {name} is NULL in row {row} of a batch",
+                f"the split key {name} is NULL in {column.null_count} of {len(column)} rows looked at in {place}",
                 hint="Leave such rows out in the query, or split by another column.",
                 column=name,
             )

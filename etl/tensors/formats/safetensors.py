@@ -381,7 +381,8 @@ class TensorPart:
         policy = self._options.cast
         return CastError(
             f"column {name}: the value{value} ({named}) cannot be {column.dtype}: {refused} (--cast {policy})",
-            hint="Use --cast round or saturate, another --dtype, or leave the column out.",
+            hint=f"Use --cast {'round or saturate' if policy == 'exact' else 'saturate'}, another --dtype, or leave "
+            "the column out.",
             column=name,
         )
 

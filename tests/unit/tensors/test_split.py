@@ -25,7 +25,9 @@ FRACTIONS = ("0.8", "0.1", "0.1")
 
 def sides(names: tuple[str, ...], *columns: Any, salt: str = "", **more: bool | str) -> list[int]:
     recipe = SplitRecipe(("a", "b", "c"), cumulative_bounds(FRACTIONS), names, salt, **more)  # type: ignore[arg-type]
-    found: list[int] = recipe.assign(pa.RecordBatch.from_arrays(list(columns), names=list(names))).tolist()
+    found: list[int] = recipe.assign(
+        pa.RecordBatch.from_arrays(list(columns), names=list(names)), "partition 3"
+    ).tolist()
     return found
 
 
@@ -106,7 +108,7 @@ def test_dictionary_and_plain_text_keys_agree() -> None:
 
 
 def test_a_null_key_is_refused_or_a_group_of_its_own() -> None:
-    with pytest.raises(CastError, match="split key k is NULL"):
+    with pytest.raises(CastError, match=r"the split key k is NULL in 1 of 2 rows looked at in partition 3"):
         sides(("k",), pa.array([1, None]))
     assert len(set(sides(("k",), pa.array([None] * 9, pa.int64()), null_key="own_group"))) == 1
 

@@ -234,6 +234,10 @@ def test_cast_policies_refuse_or_count_and_name_column_key_and_value(tmp_path: P
     assert column["cast"] == {"policy": "round", "n_rounded": 1, "n_saturated": 0, "max_abs_error": 1.0}
     assert column["null"]["count"] == 1  # type: ignore[index]
     assert load(tmp_path / "out")["x"].tolist() == [[16777216.0], [0.0]]
+    with pytest.raises(CastError, match=r"cannot be int8: .*\(--cast round\)\. Use --cast saturate, another"):
+        export(
+            tmp_path / "no", table, fmt="safetensors", options=WriteOptions(features=("n",), dtype="int8", cast="round")
+        )
 
 
 def test_null_policies(tmp_path: Path) -> None:
@@ -288,6 +292,16 @@ def test_wishes_that_cannot_be_are_refused_before_reading(tmp_path: Path, option
     )
     with pytest.raises(ConfigError, match=words):
         DatasetSink(str(tmp_path / "out"), "safetensors", options).check(schema_of(table), "create")
+
+
+def test_the_name_of_the_header_is_no_tensors_name(tmp_path: Path) -> None:
+    table = pa.table({"__metadata__": [1, 2]})
+    with pytest.raises(ConfigError, match="no tensor can be named __metadata__"):
+        DatasetSink(str(tmp_path / "out"), "safetensors").check(schema_of(table), "create")
+    export(tmp_path / "packed", table, fmt="safetensors", options=WriteOptions(features=("__metadata__",)))
+    assert load(tmp_path / "packed")["x"].tolist() == [[1], [2]]
+    export(tmp_path / "table", table, fmt="parquet")
+    open_dataset(tmp_path / "table", verify="sha256")
 
 
 def test_names_that_would_collide_are_refused(tmp_path: Path) -> None:
