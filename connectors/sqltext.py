@@ -388,7 +388,10 @@ def _refuse_changes(found: Sequence[Token], words: Sequence[str], first: str, ba
     ):
         change = "select into"
     if change:
-        raise ConfigError(f"the query is a {change.upper()}, not a read", hint="Sources are read only: give a SELECT.")
+        article = "an" if change[0] in "aeiou" else "a"
+        raise ConfigError(
+            f"the query is {article} {change.upper()}, not a read", hint="Sources are read only: give a SELECT."
+        )
 
 
 def _functions(found: Sequence[Token], words: Sequence[str]) -> frozenset[str]:
@@ -483,7 +486,8 @@ def quote_name(name: str, dialect: str, /) -> str:
         ConfigError: The name is empty or holds a NUL character, which no store can quote.
     """
     if not name or "\0" in name:
-        raise ConfigError(f"{name!r} is not a name")
+        what = f"{name!r} has a NUL character and cannot be a name" if name else "a name is empty"
+        raise ConfigError(what, hint="Give it another one: in a query, an alias.")
     match _SPELLINGS.get(dialect, dialect):
         case "mysql":
             return f"`{name.replace('`', '``')}`"

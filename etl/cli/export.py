@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
 
@@ -20,8 +20,11 @@ from etl.planning.endpoints import Job, Read, Write
 from etl.run import explain, runner
 from etl.settings import endpoint
 from etl.tensors.options import WriteOptions
+from etl.tensors.storage import local_path
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from connectors.base import Cast, Endpoint, Mode, Special
     from etl.tensors.options import Format, Layout
 
@@ -31,6 +34,7 @@ CASTS = ("exact", "round", "saturate")
 SPECIALS = ("error", "null", "clamp")
 NULLS = ("mask", "error", "drop")
 LAYOUTS = ("columns", "packed")
+_SCHEDULER = re.compile(r"tcp://[^/\s]+:\d{1,5}/?", re.ASCII)
 MOST_PARTS = 100_000
 """More parts than this are a slip of the keyboard; the plan alone would not fit a screen or a manifest."""
 
@@ -118,7 +122,7 @@ def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:
     sql = _query_text(flags)
     writes = _writes(flags)
     words.choice(flags.mode, MODES, "--mode")
-    if flags.engine not in ("auto", "cpu") and not flags.engine.startswith("tcp://"):
+    if flags.engine not in ("auto", "cpu") and not _SCHEDULER.fullmatch(flags.engine):
         raise ConfigError(f"--engine {flags.engine!r} is unknown", hint="Engines are auto, cpu and tcp://HOST:PORT.")
     if flags.partitions is not None and flags.partitions > MOST_PARTS:
         raise ConfigError(f"--partitions {flags.partitions} is more than {MOST_PARTS}")
@@ -126,6 +130,9 @@ def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:
     if params and sql is None:
         raise ConfigError("--param fills :NAME in a query, and there is none", hint="Give --sql or --sql-file.")
     types = words.assignments(flags.types, "--types")
+    for column, type_ in types.items():
+        if not type_.strip():
+            raise ConfigError(f"--types {column}= names no type", hint=f"Write --types {column}=int64, for example.")
     columns = words.names(flags.columns, "--columns") if flags.columns is not None else None
     options = _options(flags)
     wish = CutWish(flags.partition_column, flags.partitions, options.partition_bytes)
@@ -191,7 +198,15 @@ def _writes(flags: Flags) -> list[tuple[str, str]]:
             raise ConfigError("--to is empty", hint="Give the folder of the dataset.")
         if "://" in one:
             raise ConfigError(f"--to {one.partition('://')[0]}://… is not a local folder", hint="Give a local folder.")
-    words.refuse_twice((str(Path(one).absolute()) for one in flags.to), "--to")
+    places = [local_path(one) for one in flags.to]
+    words.refuse_twice(map(str, places), "--to")
+    for place in places:
+        for outer in places:
+            if outer in place.parents:
+                raise ConfigError(
+                    f"--to {place} lies inside --to {outer}, whose readers would read its files too",
+                    hint="Name a folder beside it.",
+                )
     return list(zip(flags.to, formats, strict=True))
 
 

@@ -227,7 +227,9 @@ def open_dataset(path: str | Path, /, version: int | None = None, verify: Verify
     folder = local_path(os.fspath(path))
     manifest = current(folder)
     if manifest is None:
-        why = "holds no dataset (no _manifest.json)" if folder.is_dir() else "is not there"
+        why = "is not there"
+        if folder.exists():
+            why = "holds no dataset (no _manifest.json)" if folder.is_dir() else "is a file, not a dataset's folder"
         raise DatasetError(f"{folder} {why}", hint="Name the folder that was given as --to.")
     if version is not None and version != manifest.version:
         manifest = _older(folder, version, manifest)
