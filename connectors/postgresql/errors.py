@@ -66,7 +66,7 @@ def from_psycopg(error: psycopg.Error, endpoint: Endpoint, doing: str) -> EtlErr
         words = " ".join(str(error).split()) or type(error).__name__
         if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError):
             return StoreUnavailable(
-                f"{doing} on connection {endpoint.name} ({endpoint.display()}): the connection was lost: {words}",
+                f"{doing} on {_located(endpoint)}: the connection was lost: {words}",
                 connection=endpoint.name,
             )
         return StoreRejected(f"{doing} on connection {endpoint.name}: {words}", connection=endpoint.name)
@@ -89,12 +89,20 @@ def from_words(
         said = f"{said} ({detail})"
     text = f"{doing} on connection {endpoint.name}: {said} (SQLSTATE {sqlstate})"
     help_ = f"{hint.rstrip('.')}." if hint else _HINTS.get(sqlstate, "")
+    if sqlstate == "42601" and 'near ":"' in message:
+        help_ = "Declare every :name of the query with --param."
     if sqlstate == "57014":
         help_ = _timeout(message, endpoint)
     if "recovery" in message and sqlstate in ("40001", "40P01", "57014"):
         help_ = "On a standby: set hot_standby_feedback, or raise max_standby_streaming_delay."
     kind = StoreUnavailable if sqlstate in TRANSIENT or sqlstate.startswith("08") else StoreRejected
     return kind(text, hint=help_, connection=endpoint.name, sqlstate=sqlstate)
+
+
+def _located(endpoint: Endpoint) -> str:
+    """The server's address, and the connection's name where it has one of its own."""
+    shown = endpoint.display()
+    return shown if shown == endpoint.name else f"{shown} (connection {endpoint.name})"
 
 
 def _timeout(message: str, endpoint: Endpoint) -> str:
@@ -109,7 +117,7 @@ def _timeout(message: str, endpoint: Endpoint) -> str:
 def from_connect(error: psycopg.Error, endpoint: Endpoint) -> EtlError:
     """The error of opening a connection: libpq's own words, which carry no SQLSTATE before the session is up."""
     words = " ".join(str(error).split()).removeprefix("connection failed: ")
-    where = f"cannot connect to {endpoint.display()} (connection {endpoint.name})"
+    where = f"cannot connect to {_located(endpoint)}"
     if isinstance(error, psycopg.ProgrammingError):
         return ConfigError(f"{where}: {words}", hint="Options in the URL are those of libpq.", connection=endpoint.name)
     low = words.lower()

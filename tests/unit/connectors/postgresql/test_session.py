@@ -100,6 +100,18 @@ def test_standby_conflicts_name_the_settings() -> None:
     assert "max_standby_streaming_delay" in str(found)
 
 
+def test_an_undeclared_parameter_is_told_apart_from_other_mistakes() -> None:
+    assert "--param" in str(from_words("42601", 'syntax error at or near ":"', AT, "planning"))
+    assert "--param" not in str(from_words("42601", 'syntax error at or near "selec"', AT, "planning"))
+
+
+def test_an_address_is_named_once() -> None:
+    refused = psycopg.OperationalError("connection failed: Connection refused")
+    assert str(from_connect(refused, AT)).startswith(f"cannot connect to {AT.display()} (connection warehouse): ")
+    bare = replace(AT, name=AT.display())
+    assert str(from_connect(refused, bare)).startswith(f"cannot connect to {AT.display()}: ")
+
+
 def test_details_can_be_kept_out() -> None:
     assert "secret row" in str(from_words("22012", "m", AT, "reading", detail="secret row"))
     quiet = replace(AT, options={"show_detail": False})
