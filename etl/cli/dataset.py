@@ -22,6 +22,8 @@ TABLES = {
     "tensors": ("name", "dtype", "row_shape", "columns"),
 }
 """What `show` prints of the summary; `--json` prints all of it."""
+STORED = ("name", "nullable", "arrow_type", "source_type", "nulls")
+"""Of a column that is in no tensor."""
 
 
 def show(path: str, /, *, as_json: bool, debug: bool) -> None:
@@ -37,13 +39,15 @@ def show(path: str, /, *, as_json: bool, debug: bool) -> None:
         return
     for key in HEAD:
         output.text(f"{key.replace('_', ' ')}: {_said(key, summary.get(key))}")
-    for key, names in TABLES.items():
+    tables = TABLES if summary.get("tensors") else TABLES | {"columns": STORED}
+    for key, names in tables.items():
         rows = cast("list[dict[str, object]]", summary.get(key) or [])
         if rows:
+            kept = [name for name in names if any(_said(name, row.get(name)) for row in rows)]
             output.text()
             output.table(
-                [name.replace("_", " ") for name in names],
-                [[_said(name, row.get(name)) for name in names] for row in rows],
+                [name.replace("_", " ") for name in kept],
+                [[_said(name, row.get(name)) for name in kept] for row in rows],
                 right=("nulls",),
             )
     for warning in cast("list[dict[str, object]]", summary.get("warnings") or []):
@@ -68,14 +72,17 @@ def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:
         output.emit_json(said)
     else:
         version = f"version {said.get('version', '?')}"
-        output.text(f"{path}: {version} is whole ({said.get('rows', '?')} rows, every file compared by {level})")
+        rows = output.counted(len(found), "row")
+        output.text(f"{path}: {version} is whole ({rows}, every file compared by {level})")
 
 
 def _said(key: str, value: object) -> str:
     if key == "bytes" and isinstance(value, int):
         return output.bytes_text(value)
+    if key in ("rows", "nulls", "files", "partitions") and isinstance(value, int):
+        return output.count(value)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {one}" for name, one in value.items())
+        return ", ".join(f"{name} {_said('rows', one)}" for name, one in value.items())
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, bool):

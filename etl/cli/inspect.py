@@ -90,7 +90,7 @@ def _tables(at: Endpoint, *, as_json: bool) -> None:
         ("table", "kind", "rows", "size"),
         [(one.name, one.kind, output.count(one.rows), output.bytes_text(one.bytes)) for one in found],
     )
-    output.text(f"{len(found)} tables; rows and sizes are the store's estimates")
+    output.text(f"{output.counted(len(found), 'table')}; rows and sizes are the store's estimates")
 
 
 def _json(cell: object) -> object:

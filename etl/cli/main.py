@@ -79,7 +79,7 @@ def root(*, version: Annotated[bool, typer.Option("--version", help="Print the v
         raise typer.Exit
 
 
-@app.command(cls=Once)
+@app.command(cls=Once, short_help="Publish a table or query as tensors or Parquet.")
 def export(
     source: SOURCE,
     to: Annotated[list[str], typer.Option("--to", help="Folder of the dataset; may be repeated.", metavar="TARGET")],
@@ -186,7 +186,7 @@ def export(
     )
 
 
-@app.command(cls=Once)
+@app.command(cls=Once, short_help="Show tables, or the columns and first rows of one.")
 def inspect(
     source: SOURCE,
     *,
@@ -214,7 +214,7 @@ def init(
     command.init(folder, debug=debug)
 
 
-@app.command(cls=Once)
+@app.command(cls=Once, short_help="Build a small shop and export from it.")
 def demo(
     *,
     to: Annotated[str, typer.Option("--to", help="Folder for the shop and its datasets.")] = "cuetl-demo",
@@ -227,7 +227,7 @@ def demo(
     command.demo(to, as_json=as_json, debug=debug)
 
 
-@app.command(cls=Once)
+@app.command(cls=Once, short_help="Check the installation and the connections.")
 def doctor(*, as_json: JSON = False, debug: DEBUG = False) -> None:
     """Check Python, packages, drivers, connections, disk, memory and GPU. Exit 1 when something must be mended."""
     from etl.cli import doctor as command

@@ -137,6 +137,15 @@ def count(number: float | None, /) -> str:
     return "?" if number is None else f"{round(number):,}".replace(",", " ")
 
 
+def counted(number: int, thing: str, /) -> str:
+    """A number and what is counted.
+
+    >>> counted(1, "table"), counted(2000, "row")
+    ('1 table', '2 000 rows')
+    """
+    return f"{count(number)} {thing}{'s' * (number != 1)}"
+
+
 def bytes_text(number: float | None, /) -> str:
     """Bytes in the largest unit that leaves a number of at least 1.
 
@@ -210,7 +219,7 @@ def plan(value: Mapping[str, Any], /) -> None:
     text(f"{value['source']}, connection {value['connection']}")
     text(f"snapshot  {value['snapshot']}{_after(value.get('server'))}")
     text(f"size      about {count(value['rows'])} rows, {bytes_text(value['bytes'])}")
-    text(f"engine    {engine['name']} ({engine['kind']}, {engine['slots']} parts at once): {engine['why']}")
+    text(f"engine    {engine['name']} ({engine['kind']}, {counted(engine['slots'], 'part')} at once): {engine['why']}")
     for one in value["targets"]:
         text(f"writes    {one['target']} as {one['format']}, mode {one['mode']}")
     for lossy in value["lossy"] or ("nothing",):
@@ -229,7 +238,7 @@ def plan(value: Mapping[str, Any], /) -> None:
     parts = value["partitions"]
     code = f" ({value['reason']})" if value["reason"] else ""
     why, remedy = str(value["why"]).rstrip("."), f". {value['remedy']}" if value["remedy"] else ""
-    text(f"{len(parts)} {'part' if len(parts) == 1 else 'parts'}: {why}{code}{remedy}")
+    text(f"{counted(len(parts), 'part')}: {why}{code}{remedy}")
     for one in parts:
         text()
         text(f"{one['index'] + 1}. {one['slice']}: about {count(one['rows'])} rows, {bytes_text(one['bytes'])}")

@@ -54,7 +54,9 @@ def choose(engine: str, /, *, python_rows: bool, parts: int, workers: int | None
             why = f"{asked}; the driver makes Python objects, so parts run in {number} processes"
             return EngineChoice("cpu", "processes", "", number, number, why)
         limit = 1
-    return EngineChoice("cpu", "threads", "", 1, limit, f"{asked}; {limit} reader threads in this process")
+    return EngineChoice(
+        "cpu", "threads", "", 1, limit, f"{asked}; {limit} reader thread{'s' * (limit > 1)} in this process"
+    )
 
 
 def open_cluster(choice: EngineChoice, /) -> Cluster:

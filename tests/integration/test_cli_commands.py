@@ -103,8 +103,14 @@ def test_inspect_names_a_table_that_is_not_there(home: Path) -> None:
 def test_dataset_show_reads_like_a_report(home: Path) -> None:
     done = cuetl("dataset", "show", "cuetl-demo/features", cwd=home)
     assert done.code == 0, done.err
-    assert "train" in done.out
+    assert "rows: 20 000" in done.out
+    assert "train 1" in done.out
     assert "user_id" in done.out
+    stored = cuetl("dataset", "show", "cuetl-demo/orders", cwd=home)
+    head = next(line for line in stored.out.splitlines() if line.startswith("name "))
+    assert head.split() == ["name", "nullable", "arrow", "type", "source", "type", "nulls"]
+    whole = cuetl("dataset", "verify", "cuetl-demo/orders", cwd=home)
+    assert "is whole (179 000 rows, every file compared by sha256)" in whole.out
 
 
 @pytest.mark.parametrize("flags", [[], ["--size"]])

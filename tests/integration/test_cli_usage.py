@@ -286,6 +286,12 @@ def test_a_typed_password_is_overwritten_in_the_process_list(tmp_path: Path) -> 
     assert done.stderr == f"cuetl: warning: {said}\n"
 
 
+def test_the_list_of_commands_fits_a_terminal_without_being_cut(tmp_path: Path) -> None:
+    for command in ("", "dataset"):
+        done = cuetl(*command.split(), "--help", cwd=tmp_path, env={"COLUMNS": "80"})
+        assert "..." not in done.out.partition("Commands:")[2]
+
+
 def test_version_is_printed(tmp_path: Path) -> None:
     done = cuetl("--version", cwd=tmp_path)
     assert done.code == 0
