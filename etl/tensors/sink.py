@@ -351,7 +351,7 @@ class DatasetSession:
             lambda n: f"{name(n)}{PARQUET}{end}",
             file_bytes=options.partition_bytes,
             group_rows=options.row_group_rows,
-            group_bytes=options.row_group_bytes,
+            group_bytes=min(options.row_group_bytes, options.partition_bytes),
         )
 
     def _undo(self, files: Mapping[str, PartFiles], stem: str, token: str) -> None:
