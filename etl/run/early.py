@@ -39,6 +39,11 @@ def take(task: PartTask, /) -> tuple[Iterator[pa.RecordBatch], Tally]:
     return _batches(task, tally), tally
 
 
+def begun(run_id: str, /) -> bool:
+    """Whether a stream was begun for a run and not taken over."""
+    return any(key.startswith(f"{run_id}:") for key in _begun)
+
+
 def let_go(run_id: str, /) -> None:
     """Close what was begun for a run and not taken over."""
     for key in [k for k in _begun if k.startswith(f"{run_id}:")]:

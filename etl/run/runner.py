@@ -33,6 +33,7 @@ from etl.core.partition import Partition, Whole, describe, slice_json
 from etl.core.secrets import SecretRef
 from etl.engine import select
 from etl.planning.compile import NOTES_ONLY, JobPlan, compile_job
+from etl.run import early
 from etl.run.progress import Silent
 from etl.run.result import RunResult
 from etl.run.state import (
@@ -51,6 +52,7 @@ from etl.run.state import (
     Wait,
     WaitOver,
     step,
+    waits,
 )
 from etl.run.task import PartResult, PartTask, run_part, stop_mark
 from etl.tensors.sink import DatasetSink
@@ -85,13 +87,25 @@ class _WholeCount(threading.Thread):
         self._plans = plans
         self.rows: dict[int, int] = {}
         self.error: BaseException | None = None
+        self.over = threading.Event()
 
     def run(self) -> None:
         try:
             for index in self._wanted:
-                self.rows[index] = self._plans[index].source.count(self._at, Partition(0, Whole()))
+                self.rows[index] = self._count(self._plans[index].source)
         except BaseException as error:  # noqa: BLE001 - raised again in the run's thread
             self.error = error
+
+    def _count(self, source: Source) -> int:
+        """One count, tried as often as a part."""
+        for at_most in waits():
+            try:
+                return source.count(self._at, Partition(0, Whole()))
+            except EtlError as error:
+                if error.retry != "transient" or self.over.is_set():
+                    raise
+            self.over.wait(random.uniform(0, at_most))  # noqa: S311 - jitter, not a secret
+        return source.count(self._at, Partition(0, Whole()))
 
     def finish(self) -> Mapping[int, int]:
         """The counts by job.
@@ -232,10 +246,8 @@ class _Execution:
         measured = False
         while True:
             plans = self._plan(at)
-            if self._cluster is None:
-                self._cluster = self._open(stack, choice_for(plans, self._engine, self._workers))
             try:
-                return self._read_and_publish(at, plans, self._cluster)
+                return self._read_and_publish(at, plans, stack)
             except DecimalTooNarrow:
                 if measured:
                     raise
@@ -266,11 +278,19 @@ class _Execution:
                     self._widened.append({"code": "decimal-widened", "column": one.name, "text": text})
         self._state = Run(self._state.id, restarts=self._state.restarts)
 
-    def _read_and_publish(self, at: Snapshot, plans: list[JobPlan], cluster: Cluster) -> list[RunResult]:
+    def _read_and_publish(self, at: Snapshot, plans: list[JobPlan], handles: ExitStack) -> list[RunResult]:
         with ExitStack() as stack:
             sessions = self._begin(stack, plans)
             self._goes += 1
-            bench = _Bench(at, plans, sessions, cluster, self._progress, self._state, self._goes)
+            tasks = _Tasks(self._state.id, at, plans, sessions, self._goes)
+            if self._cluster is None:
+                choice = choice_for(plans, self._engine, self._workers)
+                if choice.kind == "threads":
+                    stack.callback(_end_early, plans[0].source, at, self._state.id)
+                    for key in tasks.keys()[: choice.slots]:
+                        early.begin(tasks.task(key, 1))
+                self._cluster = self._open(handles, choice)
+            bench = _Bench(tasks, self._cluster, self._progress, self._state)
             counting = _WholeCount(plans, at)
             counting.start()
             try:
@@ -282,6 +302,7 @@ class _Execution:
                 )
             finally:
                 self._state = bench.state
+                counting.over.set()
                 bench.let_go(counting=counting.is_alive())
 
     def _begin(self, stack: ExitStack, plans: Sequence[JobPlan]) -> list[list[WriteSession]]:
@@ -331,7 +352,7 @@ class _Execution:
         return out
 
     def _prepare(self, bench: _Bench, job: int, whole: int | None) -> list[_Ready]:
-        plan = bench.plans[job]
+        plan = bench.tasks.plans[job]
         results = [bench.results[job, p.index] for p in plan.parts.parts]
         read = sum(r.rows_read for r in results)
         if whole is not None and whole != read:
@@ -343,7 +364,7 @@ class _Execution:
         warnings = _each_once((*self._warnings, *self._widened, *_warnings(plan, results)))
         now = datetime.now(UTC)  # noqa: TID251 - the end of the run, for its record
         out: list[_Ready] = []
-        for index, session in enumerate(bench.sessions[job]):
+        for index, session in enumerate(bench.tasks.sessions[job]):
             staged = [r.staged[index] for r in results]
             dropped: dict[str, int] = {}
             for one in staged:
@@ -353,12 +374,12 @@ class _Execution:
             requires = Requires(
                 run_id=bench.state.id,
                 rows=read if whole is None else whole,
-                snapshot=bench.at,
+                snapshot=bench.tasks.at,
                 source=SourceRecord(
                     name=plan.job.read.name,
                     connector=plan.source.endpoint.scheme.partition("+")[0],
                     dialect=plan.source.endpoint.scheme,
-                    server_version=bench.at.server,
+                    server_version=bench.tasks.at.server,
                     url=plan.source.endpoint.display(),
                     query=query.sql or query.table or "",
                     tables=(query.table,) if query.table else (),
@@ -442,17 +463,45 @@ class _NewSnapshot(Exception):  # noqa: N818 - not an error: the run begins agai
     """The snapshot was lost."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Tasks:
+    """What makes a task of a part: one go at a run, on one snapshot, with its open sessions."""
+
+    run_id: str
+    at: Snapshot
+    plans: list[JobPlan]
+    sessions: list[list[WriteSession]]
+    go: int
+
+    def keys(self) -> tuple[PartKey, ...]:
+        """All parts, in order."""
+        return tuple((j, p.index) for j, plan in enumerate(self.plans) for p in plan.parts.parts)
+
+    def task(self, key: PartKey, attempt: int) -> PartTask:
+        """An attempt at a part."""
+        job, index = key
+        plan = self.plans[job]
+        return PartTask(
+            run_id=self.run_id,
+            job=job,
+            source=plan.source,
+            at=self.at,
+            part=plan.parts.parts[index],
+            attempt=attempt,
+            schema=plan.arriving,
+            sessions=tuple(self.sessions[job]),
+            go=self.go,
+        )
+
+
 @dataclass(slots=True)
 class _Bench:
     """The parts of one go: what is submitted, waited for, staged."""
 
-    at: Snapshot
-    plans: list[JobPlan]
-    sessions: list[list[WriteSession]]
+    tasks: _Tasks
     cluster: Cluster
     progress: Progress
     state: Run
-    go: int
     handles: dict[str, tuple[PartKey, int, Handle[PartResult]]] = field(default_factory=dict)
     waits: dict[PartKey, float] = field(default_factory=dict)
     results: dict[PartKey, PartResult] = field(default_factory=dict)
@@ -464,8 +513,8 @@ class _Bench:
         Raises:
             EtlError: A part failed for good.
         """
-        keys = tuple((j, p.index) for j, plan in enumerate(self.plans) for p in plan.parts.parts)
-        rows, count = sum(p.facts.rows for p in self.plans), sum(p.facts.bytes for p in self.plans)
+        keys = self.tasks.keys()
+        rows, count = sum(p.facts.rows for p in self.tasks.plans), sum(p.facts.bytes for p in self.tasks.plans)
         self.progress.planned(len(keys), rows, count)
         self.progress.stage("reading")
         choice = self.cluster.choice
@@ -509,19 +558,7 @@ class _Bench:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Submit(key, attempt):
-                job, index = key
-                plan = self.plans[job]
-                spec = PartTask(
-                    run_id=self.state.id,
-                    job=job,
-                    source=plan.source,
-                    at=self.at,
-                    part=plan.parts.parts[index],
-                    attempt=attempt,
-                    schema=plan.arriving,
-                    sessions=tuple(self.sessions[job]),
-                    go=self.go,
-                )
+                spec = self.tasks.task(key, attempt)
                 self.handles[spec.key()] = (key, attempt, self.cluster.submit(run_part, spec, key=spec.key()))
             case Wait(key, at_most):
                 self.waits[key] = time.monotonic() + random.uniform(0, at_most)  # noqa: S311 - jitter, not a secret
@@ -538,7 +575,7 @@ class _Bench:
     def _told(self, key: PartKey, why: str) -> EtlError:
         """The error of a part, with the place before it."""
         error = self.errors[key]
-        plan = self.plans[key[0]]
+        plan = self.tasks.plans[key[0]]
         parts = plan.parts.parts
         where = f"{plan.source.title}, connection {plan.source.endpoint.name}"
         if len(parts) > 1:
@@ -556,9 +593,11 @@ class _Bench:
         """After a failure or a stop: end what still runs, on the store and here. Nothing to do after success."""
         if not self.handles and not counting:
             return
-        self.cluster.everywhere(_mark, f"{self.state.id}:{self.go}")
+        self.cluster.everywhere(_mark, f"{self.state.id}:{self.tasks.go}")
         self.cluster.cancel()
-        stop = threading.Thread(target=_cancel, args=(self.plans[0].source, self.at), name="cuetl-cancel", daemon=True)
+        stop = threading.Thread(
+            target=_cancel, args=(self.tasks.plans[0].source, self.tasks.at), name="cuetl-cancel", daemon=True
+        )
         stop.start()
         deadline = time.monotonic() + GRACE_SECONDS
         stop.join(GRACE_SECONDS)
@@ -569,6 +608,13 @@ class _Bench:
 
 def _mark(go: str) -> None:
     stop_mark(go).set()
+
+
+def _end_early(source: Source, at: Snapshot, run_id: str) -> None:
+    """Stop the streams that were begun for tasks which never came; nothing to do after success."""
+    if early.begun(run_id):
+        _cancel(source, at)
+        early.let_go(run_id)
 
 
 def _cancel(source: Source, at: Snapshot) -> None:

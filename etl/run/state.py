@@ -147,6 +147,11 @@ def budget(parts: int, /) -> int:
     return max(10, parts // 5)
 
 
+def waits() -> tuple[float, ...]:
+    """The longest waits before the second try, the third …, of a part or of a count."""
+    return tuple(min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**n) for n in range(RETRIES))
+
+
 def step(run: Run, event: Event, /) -> tuple[Run, tuple[Effect, ...]]:
     """The run after the event, and what to do now. A final phase never changes."""
     if run.phase in ("succeeded", "failed", "cancelled"):
@@ -191,9 +196,8 @@ def _broke(run: Run, key: PartKey, kind: Retry, *, snapshot_lost: bool) -> tuple
     if run.retries_used >= budget(len(run.parts)):
         return _fail(run, key, f"the run's budget of {budget(len(run.parts))} retries is used up")
     run = replace(_set(run, key, state="retrying"), retries_used=run.retries_used + 1)
-    at_most = min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2 ** (attempts - 1))
     run, more = _fill(run)
-    return run, (Wait(key, at_most), *more)
+    return run, (Wait(key, waits()[attempts - 1]), *more)
 
 
 def _fail(run: Run, key: PartKey, why: str) -> tuple[Run, tuple[Effect, ...]]:
