@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import re
 import signal
+import threading
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import psycopg
@@ -13,6 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from connectors.base import CutWish, Query
+from connectors.postgresql.wire import stream
 from etl.core.errors import StoreUnavailable
 from etl.planning.endpoints import Job, Read, Write
 from etl.run import runner
@@ -234,3 +237,152 @@ def test_a_query_whose_run_was_killed_ends_on_the_server(tmp_path: Path, pgdb: P
         run.send(signal.SIGKILL)
         run.done()
         until(lambda: not sessions(pgdb), 15)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_stop_while_publishing_leaves_all_or_nothing(
+    tmp_path: Path, pgdb: PostgresDatabase, number: signal.Signals
+) -> None:
+    pgdb.sql("create table t as select g id from generate_series(1, 1000) g")
+    targets = [word for name in "abc" for word in ("--to", name, "--format", "parquet")]
+    for trial in range(4):
+        folder = tmp_path / str(trial)
+        folder.mkdir()
+        with running("export", pgdb.url, "--table", "t", *targets, cwd=folder) as run:
+            wanted = (".a.cuetl-*/*.parquet", "a")[trial % 2]
+            until(lambda folder=folder, wanted=wanted: list(folder.glob(wanted)), 60)  # type: ignore[misc]
+            run.send(number)
+            done = run.done(20)
+        published = leftovers(folder)
+        assert (done.code, published) in ((130, []), (0, ["a", "b", "c"])), done.err
+
+
+def test_no_more_sessions_are_opened_than_asked(
+    tmp_path: Path, pgdb: PostgresDatabase, proxy_to: Callable[[str, int], Proxy]
+) -> None:
+    pgdb.sql(BIG)
+    proxy = slowed(proxy_to, pgdb)
+    at = psycopg.conninfo.conninfo_to_dict(pgdb.url)
+    (tmp_path / "cuetl.toml").write_text(
+        f'[connections.db]\nurl = "postgresql://{at["user"]}@127.0.0.1:{proxy.port}/{at["dbname"]}"\n'
+        f'password = "${{env:PW}}"\nmax_connections = 4\n'
+    )
+    most: list[int] = []
+    arguments = ("export", "db", *EXPORT[:-1], "8", "--workers", "8")
+    with (
+        running(*arguments, cwd=tmp_path, env={"PW": str(at["password"])}) as run,
+        meanwhile(lambda: most.append(len(sessions(pgdb))), 0.02),
+    ):
+        done = run.done()
+    assert done.code == 0, done.err
+    assert whole(tmp_path / "out")
+    assert 3 <= max(most) <= 4
+
+
+@pytest.mark.slow
+def test_a_server_that_takes_no_more_sessions_is_named(tmp_path: Path, pgdb: PostgresDatabase) -> None:
+    pgdb.sql(
+        BIG,
+        "create role few login password 'few' connection limit 2",
+        "grant select on big to few",
+    )
+    url = pgdb.server.url_of(pgdb.name, user="few", password="few")
+    try:
+        with psycopg.connect(url), psycopg.connect(url):
+            none = cuetl("export", url, *EXPORT, cwd=tmp_path)
+        with psycopg.connect(url):
+            one = cuetl("export", url, *EXPORT, cwd=tmp_path)
+        two = cuetl("export", url, *EXPORT, cwd=tmp_path)
+    finally:
+        pgdb.sql("drop owned by few", "drop role few")
+    for done in (none, one):
+        said = one_paragraph(done.err)
+        assert done.code == 1
+        assert 'too many connections for role "few"' in said
+        assert "max_connections" in said
+    assert two.code == 0, two.err
+
+
+def test_sql_37_a_slow_consumer_under_a_statement_timeout_is_told_which_setting(
+    tmp_path: Path, pgdb: PostgresDatabase, proxy_to: Callable[[str, int], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("etl.run.state.FIRST_WAIT_SECONDS", 0.2)
+    pgdb.sql(BIG)
+    proxy = slowed(proxy_to, pgdb)
+    at = endpoint(proxy.url(pgdb.url), statement_timeout=700)
+    job = Job(
+        Read(at, Query(table="big", run_id="slow"), CutWish(partitions=2), "big", count=False),
+        (Write(str(tmp_path / "out"), "parquet", WriteOptions(), "create"),),
+    )
+    with pytest.raises(StoreUnavailable) as caught:
+        runner.run([job], run_id="slow")
+    said = str(caught.value)
+    assert "57014" in said
+    assert "statement_timeout of connection pg is 700" in said
+    assert "attempt 4, given up after 4 attempts" in said
+    assert leftovers(tmp_path) == []
+
+
+def test_a_network_that_goes_silent_costs_an_attempt(
+    tmp_path: Path, pgdb: PostgresDatabase, proxy_to: Callable[[str, int], Proxy], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("etl.run.state.FIRST_WAIT_SECONDS", 0.2)
+    monkeypatch.setattr("connectors.postgresql.connector.stream", partial(stream, stall=1.0))
+    pgdb.sql(BIG)
+    proxy = slowed(proxy_to, pgdb)
+    job = Job(
+        Read(endpoint(proxy.url(pgdb.url)), Query(table="big", run_id="still"), CutWish(partitions=2), "big"),
+        (Write(str(tmp_path / "out"), "parquet", WriteOptions(), "create"),),
+    )
+
+    def silence() -> None:
+        until(lambda: sessions(pgdb, READERS))
+        time.sleep(0.7)
+        proxy.stall()
+        time.sleep(2)
+        proxy.resume()
+
+    thread = threading.Thread(target=silence)
+    thread.start()
+    try:
+        runner.run([job], run_id="still")
+    finally:
+        thread.join()
+    assert whole(tmp_path / "out")
+    assert max(p["attempts"] for p in manifest(tmp_path / "out")["partitions"]) > 1
+
+
+SLOWLY = "create function slowly(int) returns bool stable language plpgsql as 'begin perform pg_sleep(0.004); return true; end'"
+"""A volatile function would keep the query in one part."""
+
+
+def test_a_count_that_is_killed_once_is_made_again(tmp_path: Path, pgdb: PostgresDatabase) -> None:
+    pgdb.sql("create table t as select g id from generate_series(1, 500) g", SLOWLY)
+    slow = "select id from t where slowly(id)"
+    counting = (
+        "application_name like 'cuetl:%' and state = 'active' and query like '%count(*)%' and query not like '%window%'"
+    )
+    arguments = ("--sql", slow, "--partition-column", "id", "--partitions", "2", "--to", "out", "--format", "parquet")
+    with running("export", pgdb.url, *arguments, "--json", cwd=tmp_path) as run:
+        until(lambda: end(pgdb, counting))
+        done = run.done()
+    assert done.code == 0, done.err
+    found = manifest(tmp_path / "out")
+    assert found["rows"] == 500
+    assert found["source"][0]["cut"]["whole_counted"] is True
+
+
+def test_a_snapshot_lost_while_it_is_planned_is_taken_anew(tmp_path: Path, pgdb: PostgresDatabase) -> None:
+    pgdb.sql("create table t as select g id from generate_series(1, 500) g", SLOWLY)
+    slow = "select id from t where slowly(id)"
+    sampling = (
+        "application_name like 'cuetl:%' and state = 'active' and query like '%over w%' and query like '%slowly%'"
+    )
+    arguments = ("--sql", slow, "--partition-column", "id", "--partitions", "2", "--to", "out", "--format", "parquet")
+    with running("export", pgdb.url, *arguments, "--json", cwd=tmp_path) as run:
+        until(lambda: end(pgdb, sampling))
+        done = run.done()
+    assert done.code == 0, done.err
+    found = manifest(tmp_path / "out")
+    assert found["rows"] == 500
+    assert "new-snapshot" in [w["code"] for w in found["warnings"]]
