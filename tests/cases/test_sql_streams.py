@@ -98,10 +98,10 @@ def test_sql_03_row_groups_are_cut_by_bytes(t02: PostgresDatabase, tmp_path: Pat
 def test_sql_03_files_are_cut_by_bytes(pgdb: PostgresDatabase, tmp_path: Path) -> None:
     text = "select g id, md5(g::text) || md5((-g)::text) v from generate_series(1,200000) g"
     pgdb.sql(f"create table noise as {text}", "analyze noise")
-    Exports(tmp_path, pgdb.url).done("--table", "noise", "--format", "parquet", "--partition-bytes", "4MiB")
+    Exports(tmp_path, pgdb.url).done("--table", "noise", "--format", "parquet", "--partition-bytes", "2MiB")
     files = list((tmp_path / "out").glob("*.parquet"))
-    assert len(files) >= 3
-    assert max(path.stat().st_size for path in files) < 10 << 20
+    assert len(files) > 1
+    assert max(path.stat().st_size for path in files) < 5 << 20
     assert pq.read_table(tmp_path / "out").num_rows == 200_000
 
 
