@@ -6,6 +6,7 @@ import pytest
 
 from etl.core.errors import ConfigError, EngineError
 from etl.engine import select
+from etl.engine.clusters import remote
 
 
 def test_data_that_passes_straight_through_is_read_by_threads() -> None:
@@ -35,7 +36,9 @@ def test_an_unknown_engine_is_refused() -> None:
         select.choose("gpuu", python_rows=False, parts=1, workers=None, at_once=None)
 
 
-def test_a_scheduler_that_does_not_answer_is_named() -> None:
+def test_a_scheduler_that_does_not_answer_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert remote.CONNECT_SECONDS == 10
+    monkeypatch.setattr(remote, "CONNECT_SECONDS", 1)
     choice = select.choose("tcp://127.0.0.1:9", python_rows=False, parts=1, workers=None, at_once=None)
-    with pytest.raises(EngineError, match=r"tcp://127\.0\.0\.1:9"):
+    with pytest.raises(EngineError, match=r"tcp://127\.0\.0\.1:9 within 1 s"):
         select.open_cluster(choice)
