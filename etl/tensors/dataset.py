@@ -60,7 +60,12 @@ class Split:
                 f"{self.dataset.path} holds {self.dataset.manifest.format}, which has no tensors",
                 hint="Read it with a Parquet reader, or export it with --format safetensors.",
             )
-        parts = [_mapped(self.dataset.locate(f.path)) for f in self.files]
+        try:
+            parts = [_mapped(self.dataset.locate(f.path)) for f in self.files]
+        except FileNotFoundError as error:
+            raise Damaged(f"{error} of version {self.dataset.manifest.version} is missing", path=str(error)) from error
+        if not parts:
+            raise Damaged(f"{self.dataset.path} lists no file of the split {self.name}")
         if len(parts) == 1:
             return parts[0]
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}

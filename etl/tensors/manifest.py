@@ -148,11 +148,32 @@ class Manifest:
                     hint="Install a newer cuETL.",
                 )
             files = tuple(FileEntry.from_json(entry) for entry in document["files"])
-            integer(document["version"])
-            integer(document["rows"])
+            found = cls(document, files)
+            found._check()
         except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
             raise Damaged(f"{where} lacks what a manifest must have: {error!r}", path=where) from error
-        return cls(document, files)
+        return found
+
+    def _check(self) -> None:
+        """Read all that readers rely on, so that a damaged document is found here and nowhere else."""
+        parent = self.document.get("parent")
+        for value in (self.version, self.rows, self.document["bytes"], 0 if parent is None else parent):
+            _count(value)
+        for value in (self.format, self.document["schema_sha256"], self.document["dataset_id"]):
+            _text(value)
+        sequence(self.document.get("partitions", []))
+        if not {file.split for file in self.files} <= set(self.splits):
+            raise ValueError("files of a split that is not listed")
+        for name in ("columns", "tensors"):
+            if not all(isinstance(one, dict) for one in sequence(self.document.get(name, []))):
+                raise TypeError(f"{name} are not objects")
+        for column in self.columns:
+            _text(column["name"])
+            null = column.get("null")
+            _count(null["count"] if isinstance(null, dict) else 0)
+        for path in self.data_paths:
+            if path.startswith("/") or ".." in path.split("/") or "\0" in path:
+                raise ValueError(f"the path {path!r} leads out of the dataset")
 
     def to_json(self) -> bytes:
         """Canonical: equal manifests are equal bytes."""
@@ -199,6 +220,11 @@ def integer(value: object, /) -> int:
     if isinstance(value, bool) or not isinstance(value, int | str):
         raise TypeError(f"{value!r} is not an integer")
     return int(value)
+
+
+def _count(value: object) -> None:
+    if not 0 <= integer(value) < 1 << 63:
+        raise ValueError(f"{value!r} is not a count")
 
 
 def sequence(value: object, /) -> list[object]:

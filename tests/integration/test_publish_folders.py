@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import resource
@@ -16,7 +17,15 @@ import pyarrow as arrow  # noqa: ICN001 - `pa` is its untyped door, below
 import pyarrow.parquet as pq
 import pytest
 
-from etl.core.errors import CommitConflict, ConfigError, CountMismatch, Damaged, DatasetError, SchemaError
+from etl.core.errors import (
+    CommitConflict,
+    ConfigError,
+    CountMismatch,
+    Damaged,
+    DatasetError,
+    EtlError,
+    SchemaError,
+)
 from etl.core.partition import Pages, Partition
 from etl.tensors import publish
 from etl.tensors.dataset import open_dataset
@@ -355,6 +364,41 @@ def test_a_manifest_for_a_newer_reader_is_refused_and_unknown_fields_are_not(tmp
         else:
             with pytest.raises(DatasetError, match="layout 2"):
                 open_dataset(out)
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "safetensors"])
+def test_a_manifest_with_any_field_gone_or_of_another_kind_is_damaged_or_harmless(tmp_path: Path, fmt: Format) -> None:
+    out = tmp_path / "out"
+    options = WriteOptions(split={"train": "0.5", "val": "0.5"}, split_key=("a",))
+    export(out, TABLE, fmt=fmt, options=options)
+    whole = (out / "_manifest.json").read_bytes()
+    for path in list(fields(json.loads(whole))):
+        for value in (..., None, "x", -1, True, [None], {"a": 1}, "../out", 10**400):
+            document = json.loads(whole)
+            place = document
+            for key in path[:-1]:
+                place = place[key]
+            if value is ...:
+                del place[path[-1]]
+            else:
+                place[path[-1]] = value
+            (out / "_manifest.json").write_text(json.dumps(document), encoding="utf-8")
+            # Any other exception fails the test.
+            with contextlib.suppress(EtlError):
+                found = open_dataset(out, verify="none")
+                found.summary()
+                for name in found.splits if fmt == "safetensors" else ():
+                    found.split(name).tensors()
+                found.verify("size")
+            with contextlib.suppress(EtlError):
+                DatasetSink(str(out), fmt, options).check(schema_of(TABLE), "append")
+
+
+def fields(value: Any, at: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The places of all fields of a document."""
+    for key, one in value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ():
+        yield (*at, key)
+        yield from fields(one, (*at, key))
 
 
 def test_splits_of_a_dataset_are_disjoint_complete_and_stay_over_appends(tmp_path: Path) -> None:
