@@ -1,8 +1,7 @@
-"""Things found by name, loaded when asked for: SQL files of the distribution, and plug-in modules of a folder."""
+"""Things found by name: SQL files of the distribution, and the modules of a folder."""
 
 from __future__ import annotations
 
-import importlib
 import importlib.util
 import pkgutil
 from functools import cache
@@ -11,7 +10,7 @@ from pathlib import Path
 from etl.core.errors import ConfigError
 
 FORMATS = "etl.tensors.formats"
-"""The folder of dataset formats: `--format NAME` is its module NAME, or a NAME in some module's `FORMATS`."""
+"""The folder of dataset formats: `--format NAME` is its module NAME."""
 
 
 @cache
@@ -53,31 +52,3 @@ def modules(package: str, /) -> list[str]:
     if spec is None or spec.submodule_search_locations is None:
         return []
     return sorted(m.name for m in pkgutil.iter_modules(spec.submodule_search_locations) if not m.name.startswith("_"))
-
-
-def plugin(package: str, table: str, name: str, /, *, what: str) -> object:
-    """What a module of `package` exports under `name` in its mapping `table`; the module called `name` is tried first.
-
-    >>> plugin("etl.core", "NOTHING", "no_such", what="format")
-    Traceback (most recent call last):
-    etl.core.errors.ConfigError: unknown format 'no_such'
-
-    Raises:
-        ConfigError: No module of the package has it; `what` and the name are given.
-    """
-    known = modules(package)
-    for module in sorted(known, key=lambda one: one != name):
-        exported = getattr(importlib.import_module(f"{package}.{module}"), table, {})
-        if name in exported:
-            found: object = exported[name]
-            return found
-    raise ConfigError(f"unknown {what} {name!r}")
-
-
-def format_writer(name: str, /) -> object:
-    """The entry of a dataset format: what its module's `FORMATS` holds under that name.
-
-    Raises:
-        ConfigError: There is no such format.
-    """
-    return plugin(FORMATS, "FORMATS", name, what="format")
