@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from distributed import Client, Future, KilledWorker
 from distributed.client import FutureCancelledError
 
-from etl.core.errors import Cancelled, WorkerLost
+from etl.core.errors import Cancelled, EngineError, WorkerLost
 from etl.engine.events import TOPIC
 
 if TYPE_CHECKING:
@@ -57,6 +57,11 @@ class DaskHandle(Generic[ResultT]):
             where = f" {worker.address}" if worker is not None else ""
             raise WorkerLost(f"worker{where} died with the part in hand") from error
         except FutureCancelledError as error:
+            if "scheduler" in str(error.reason):
+                raise EngineError(
+                    f"the connection to the Dask scheduler was lost with the part in hand ({error.reason})",
+                    hint="Nothing was published. See that the scheduler runs, then run again.",
+                ) from error
             raise Cancelled("the part was cancelled before it ran") from error
         finally:
             self._future.release()

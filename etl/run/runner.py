@@ -593,8 +593,9 @@ class _Bench:
         """After a failure or a stop: end what still runs, on the store and here. Nothing to do after success."""
         if not self.handles and not counting:
             return
-        self.cluster.everywhere(_mark, f"{self.state.id}:{self.tasks.go}")
-        self.cluster.cancel()
+        with contextlib.suppress(OSError, RuntimeError):  # a scheduler that is lost is the error to tell, or no news
+            self.cluster.everywhere(_mark, f"{self.state.id}:{self.tasks.go}")
+            self.cluster.cancel()
         stop = threading.Thread(
             target=_cancel, args=(self.tasks.plans[0].source, self.tasks.at), name="cuetl-cancel", daemon=True
         )

@@ -156,6 +156,7 @@ def test_a_scheduler_of_somebody_else_reads_and_a_worker_killed_there_costs_an_a
     assert [name for name in leftovers(tmp_path) if "cuetl-" in name] == []
 
 
+@pytest.mark.slow
 def test_a_scheduler_that_is_not_there_or_has_no_workers_is_refused(tmp_path: Path, pgdb: PostgresDatabase) -> None:
     pgdb.sql("create table big(id int)", "insert into big values (1)")
     env = configured(tmp_path, pgdb.url)
@@ -188,3 +189,28 @@ def test_several_targets_of_one_read_are_all_published_or_the_error_says_which(
     assert leftovers(tmp_path) == ["b"], "one target of two was published"
     assert ids(tmp_path / "b") == [1]
     assert re.search("another run published version 1 of .*b", done.err)
+
+
+@pytest.mark.slow
+def test_a_scheduler_that_dies_ends_the_run_as_failed(
+    tmp_path: Path, pgdb: PostgresDatabase, proxy_to: Callable[[str, int], Proxy]
+) -> None:
+    pgdb.sql(BIG)
+    proxy = proxy_to(pgdb.server.host, pgdb.server.port)
+    proxy.bytes_per_second = 3 << 20
+    env = configured(tmp_path, proxy.url(pgdb.url))
+    with dask(tmp_path, 1, env) as (address, _):
+        time.sleep(4)  # the scheduler and its worker come up
+        with running("export", "db", *REMOTE, "--to", "out", "--engine", address, cwd=tmp_path, env=env) as run:
+            until(lambda: sessions(pgdb, READERS))
+            port = address.rpartition(":")[2]
+            listed = subprocess.run(["ps", "-wweo", "pid=,args="], capture_output=True, text=True, check=True).stdout
+            (scheduler,) = [line.split()[0] for line in listed.splitlines() if f"--port {port}" in line]
+            os.kill(int(scheduler), signal.SIGKILL)
+            begun = time.monotonic()
+            done = run.done(40)
+            assert time.monotonic() - begun < 30
+    assert done.code == 1, done.err
+    assert "scheduler" in one_paragraph(done.err)
+    assert leftovers(tmp_path) == ["cuetl.toml"]
+    until(lambda: not sessions(pgdb), 15)

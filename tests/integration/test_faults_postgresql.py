@@ -154,6 +154,7 @@ def test_sql_82_without_its_exporter_a_run_begins_again_on_a_new_snapshot(
     assert leftovers(tmp_path) == ["out"]
 
 
+@pytest.mark.slow
 def test_sql_82_a_snapshot_lost_three_times_ends_the_run(
     tmp_path: Path, pgdb: PostgresDatabase, proxy_to: Callable[[str, int], Proxy]
 ) -> None:
@@ -172,7 +173,7 @@ def test_sql_82_a_snapshot_lost_three_times_ends_the_run(
     assert leftovers(tmp_path) == []
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("during", ["opening", "planning", "reading", "counting"])
 def test_sql_80_a_stop_leaves_nothing(
     tmp_path: Path,
@@ -229,6 +230,7 @@ def test_a_run_that_is_killed_leaves_no_session_and_the_next_run_cleans_up(
     assert leftovers(tmp_path) == ["out"]
 
 
+@pytest.mark.slow
 def test_a_query_whose_run_was_killed_ends_on_the_server(tmp_path: Path, pgdb: PostgresDatabase) -> None:
     if pgdb.major < 14:
         pytest.skip("a server before version 14 looks at its client only when it writes")
@@ -239,7 +241,7 @@ def test_a_query_whose_run_was_killed_ends_on_the_server(tmp_path: Path, pgdb: P
         until(lambda: not sessions(pgdb), 15)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)])
 def test_a_stop_while_publishing_leaves_all_or_nothing(
     tmp_path: Path, pgdb: PostgresDatabase, number: signal.Signals
 ) -> None:
@@ -352,7 +354,9 @@ def test_a_network_that_goes_silent_costs_an_attempt(
     assert max(p["attempts"] for p in manifest(tmp_path / "out")["partitions"]) > 1
 
 
-SLOWLY = "create function slowly(int) returns bool stable language plpgsql as 'begin perform pg_sleep(0.004); return true; end'"
+SLOWLY = """
+create function slowly(int) returns bool stable language plpgsql as 'begin perform pg_sleep(0.004); return true; end'
+"""
 """A volatile function would keep the query in one part."""
 
 

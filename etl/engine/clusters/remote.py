@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import platform
 from importlib.metadata import version
 from typing import TYPE_CHECKING
@@ -31,6 +32,8 @@ def start(choice: EngineChoice, /) -> DaskCluster:
     Raises:
         EngineError: No scheduler there, no workers, or a worker whose versions differ; it is named.
     """
+    for name in ("distributed", "distributed.client", "tornado", "asyncio"):
+        logging.getLogger(name).setLevel(logging.CRITICAL)
     try:
         with config.set({"distributed.comm.timeouts.connect": f"{CONNECT_SECONDS}s"}):
             client = Client(choice.address, set_as_default=False, timeout=CONNECT_SECONDS)
