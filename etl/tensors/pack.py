@@ -283,6 +283,11 @@ def tensor_plan(schema: Schema, options: WriteOptions, /) -> PackPlan:
         weight = (options.weight,) if options.weight is not None else ()
         # In the order x, y, w, keys; a column may be feature and key at once.
         wanted = tuple(dict.fromkeys((*options.features, *options.target, *weight, *options.key)))
+    if "" in wanted:
+        raise ConfigError(
+            f"column {wanted.index('') + 1} has no name, and a tensor needs one",
+            hint="Give it an alias in the query, or write Parquet.",
+        )
     for name in options.features:
         _check_feature(schema.field(name))
     matrix = matrix_dtype(schema, options) if layout == "packed" else ""

@@ -25,6 +25,8 @@ from tests.datasets import export, schema_of
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from etl.tensors.options import Format
+
 pa: Any = arrow  # the stubs do not know NumPy arrays and short lists as columns
 
 
@@ -292,6 +294,35 @@ def test_wishes_that_cannot_be_are_refused_before_reading(tmp_path: Path, option
     )
     with pytest.raises(ConfigError, match=words):
         DatasetSink(str(tmp_path / "out"), "safetensors", options).check(schema_of(table), "create")
+
+
+ODD_NAMES = tuple(
+    dict.fromkeys(
+        [*map(chr, range(1, 256)), " a ", "a/b", "../a", ".", "a.b", "😀", "\u202e", "é", "n" * 300, "select"]
+    )
+)
+
+
+@pytest.mark.parametrize("fmt", ["safetensors", "parquet"])
+def test_columns_may_have_any_name(tmp_path: Path, fmt: Format) -> None:
+    table = pa.table([pa.array([i, None]) for i, _ in enumerate(ODD_NAMES)], names=list(ODD_NAMES))
+    export(tmp_path / "out", table, 2, fmt=fmt)
+    found = open_dataset(tmp_path / "out", verify="sha256")
+    assert [column["name"] for column in found.columns] == list(ODD_NAMES)
+    if fmt == "parquet":
+        assert pq.read_table(tmp_path / "out").equals(table)
+    else:
+        tensors = found.tensors()
+        assert [tensors[name].tolist() for name in ODD_NAMES] == [[i, 0] for i, _ in enumerate(ODD_NAMES)]
+        assert all(tensors[f"{name}.valid"].tolist() == [True, False] for name in ODD_NAMES)
+
+
+def test_a_column_without_a_name_is_refused_as_a_tensor(tmp_path: Path) -> None:
+    table = pa.table({"a": [1], "": [2]})
+    with pytest.raises(ConfigError, match="column 2 has no name"):
+        DatasetSink(str(tmp_path / "out"), "safetensors").check(schema_of(table), "create")
+    export(tmp_path / "table", table, fmt="parquet")
+    assert pq.read_table(tmp_path / "table").equals(table)
 
 
 def test_the_name_of_the_header_is_no_tensors_name(tmp_path: Path) -> None:
