@@ -12,7 +12,7 @@ from connectors.base import Capabilities, TableInfo
 from connectors.postgresql import errors, facts, statements, widen
 from connectors.postgresql.describe import DIALECT, Description, describe, query_text, table_name
 from connectors.postgresql.session import catalogue, literal, open_session, settings
-from connectors.postgresql.snapshot import adopt, hold, leader, session_at
+from connectors.postgresql.snapshot import adopt, give_back, hold, leader, session_at, take_idle
 from connectors.postgresql.types import as_float
 from connectors.postgresql.wire import ServerError, stream
 from connectors.sqltext import quote_name
@@ -134,7 +134,7 @@ class PostgresSource:
     def read(
         self, at: Snapshot, part: Partition, /, *, schema: Schema, batch_bytes: int, tally: Tally
     ) -> Iterator[pa.RecordBatch]:
-        """The rows of a part. The session is closed with the generator, and its statement stopped.
+        """The rows of a part. Closing the generator early stops the statement and closes its session.
 
         Raises:
             SnapshotLost: The session that holds the snapshot is gone.
@@ -143,24 +143,41 @@ class PostgresSource:
         described = self._described(at)
         columns = [described.column(name) for name in schema.names]
         statement = statements.copy(statements.select(described, self.query, part.slice, columns))
-        with self._session(at, self._locks(described, part.slice)) as session:
-            batches = stream(
-                session.connection,
-                statement,
-                [
-                    c.plan if c.field.type == f.type else as_float(c.plan, f.type)
-                    for c, f in zip(columns, schema, strict=True)
-                ],
-                schema.to_arrow(),
-                batch_bytes=batch_bytes,
-                tally=tally,
-                key_columns=[name for name in self._key(described) if name in schema.names],
-                validate_utf8=session.unchecked,
-            )
+        plans = [
+            c.plan if c.field.type == f.type else as_float(c.plan, f.type) for c, f in zip(columns, schema, strict=True)
+        ]
+        locks = self._locks(described, part.slice)
+        key = [name for name in self._key(described) if name in schema.names]
+        session = idle = take_idle(self.endpoint, at, locks)
+        while True:
+            if session is None:
+                session = adopt(self.endpoint, at, self.query.run_id, locks)
+            well = False
             try:
-                yield from batches
+                yield from stream(
+                    session.connection,
+                    statement,
+                    plans,
+                    schema.to_arrow(),
+                    batch_bytes=batch_bytes,
+                    tally=tally,
+                    key_columns=key,
+                    validate_utf8=session.unchecked,
+                    keep=True,
+                )
+                well = True
             except EtlError as error:
-                raise self._said(error, tally) from error.__cause__
+                said = self._said(error, tally)
+                if idle is None or tally.rows or said.retry != "transient":
+                    raise said from error.__cause__
+                # It was ended while it waited: a new session tells whether the snapshot is still there.
+                session, idle, tally.received = None, None, 0
+            finally:
+                if session is not None and not well:
+                    session.close()
+            if well and session is not None:
+                give_back(self.endpoint, at, locks, session)
+                return
 
     def widen(self, at: Snapshot, /) -> Self:
         """The same source with its open numerics measured in the snapshot, see `etl.core.errors.DecimalTooNarrow`."""
@@ -183,6 +200,7 @@ class PostgresSource:
         ours = f"from pg_catalog.pg_stat_activity where application_name = {name} and pid <> pg_backend_pid()"
         held = leader(self.endpoint, keeping) if keeping is not None else None
         if held is not None:
+            held.close_idle()
             ours += f" and pid not in ({', '.join(map(str, held.pids))})"
         with contextlib.closing(open_session(self.endpoint, self.query.run_id)) as session:
             session.run(f"select pg_cancel_backend(pid) {ours} and state = 'active'", "cancelling the run")

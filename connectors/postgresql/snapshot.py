@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final, TypeAlias
 
@@ -68,12 +69,40 @@ class Leader:
         session: The exporter; catalogue queries of the run process use it too, each in a savepoint.
         guard: The session that holds the locks of query text.
         free: Connections that the server has left for this user.
+        idle: Sessions in the snapshot whose part has ended, with their locks, for the next part: opening one and
+            adopting the snapshot takes as long as reading some MiB.
     """
 
     session: Session
     guard: Session | None
     free: int
     done: threading.Event = field(default_factory=threading.Event)
+    idle: deque[tuple[tuple[str, ...], Session]] = field(default_factory=deque)
+    choosing: threading.Lock = field(default_factory=threading.Lock)
+
+    def take(self, locks: tuple[str, ...]) -> Session | None:
+        """An idle session with these locks. Without one, another idle one is closed: no more are open than read."""
+        with self.choosing:
+            for index, (held, session) in enumerate(self.idle):
+                if held == locks:
+                    del self.idle[index]
+                    return session
+            if self.idle:
+                self.idle.popleft()[1].close()
+        return None
+
+    def give(self, locks: tuple[str, ...], session: Session) -> None:
+        """Keep a session for the next part, or close it when the snapshot is let go."""
+        with self.choosing:
+            self.idle.append((locks, session))
+        if self.done.is_set():
+            self.close_idle()
+
+    def close_idle(self) -> None:
+        """Close the sessions that wait for a part."""
+        with self.choosing:
+            while self.idle:
+                self.idle.pop()[1].close()
 
     @property
     def pids(self) -> list[int]:
@@ -127,6 +156,7 @@ def hold(endpoint: Endpoint, queries: Sequence[Query], run_id: str, /) -> Iterat
     finally:
         held.done.set()
         _leaders.pop(key, None)
+        held.close_idle()
         close_all(opened)
         thread.join(timeout=5)
 
@@ -263,6 +293,21 @@ def adopt(endpoint: Endpoint, at: Snapshot, run_id: str, tables: Sequence[str], 
         session.close()
         raise
     return session
+
+
+def take_idle(endpoint: Endpoint, at: Snapshot, locks: tuple[str, ...], /) -> Session | None:
+    """A session in the snapshot, with these locks, whose part has ended, where this process holds the snapshot."""
+    held = leader(endpoint, at) if at.kind == "exported" else None
+    return held.take(locks) if held is not None else None
+
+
+def give_back(endpoint: Endpoint, at: Snapshot, locks: tuple[str, ...], session: Session, /) -> None:
+    """After a statement that ended well: keep the session for the next part where this process holds the snapshot."""
+    held = leader(endpoint, at) if at.kind == "exported" else None
+    if held is None:
+        session.close()
+    else:
+        held.give(locks, session)
 
 
 def _adopt(session: Session, begin: str, at: Snapshot) -> None:

@@ -72,6 +72,7 @@ def stream(
     validate_utf8: bool = False,
     block_bytes: int = BLOCK,
     stall: float = STALL,
+    keep: bool = False,
 ) -> Iterator[pa.RecordBatch]:
     """The rows of a COPY statement. The connection must be idle (in a transaction or not) and is closed at the end.
 
@@ -88,6 +89,7 @@ def stream(
         validate_utf8: Text is checked, since the database does not (SQL_ASCII).
         block_bytes: Bytes asked of the socket at a time.
         stall: Seconds without a byte, after the first, until the server is taken for lost.
+        keep: The connection stays open for another statement when this one ended well.
 
     Raises:
         ServerError: The server refused or broke off; its SQLSTATE is in the context.
@@ -98,7 +100,7 @@ def stream(
     pgconn = connection.pgconn
     plain = not pgconn.ssl_in_use and not pgconn.used_gssapi
     tally.how = "socket" if plain else "libpq"
-    ended = False
+    ended = complete = False
     try:
         if plain:
             session = Session(tally)
@@ -130,7 +132,7 @@ def stream(
             raise CountMismatch(
                 f"the server sent {tally.counted} rows and {decoder.rows} arrived", hint="Nothing was published."
             )
-        ended = True
+        ended = complete = True
     except ServerError:
         # The server ended the statement itself.
         ended = True
@@ -140,7 +142,8 @@ def stream(
             # A server that sorts or waits sees a closed socket only when it writes: it is told as well.
             with suppress(psycopg.Error, OSError):
                 connection.cancel_safe(timeout=2.0)
-        connection.close()
+        if not (keep and complete):
+            connection.close()
 
 
 class Session:
@@ -208,6 +211,7 @@ def _socket_rows(
         wire.settimeout(None)
         try:
             wire.sendall(b"Q" + (len(text) + 4).to_bytes(4, "big") + text)
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
             # The time before the first byte is the query's own and has no limit here.
             got = wire.recv_into(decoder.space())
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, GATHER)
