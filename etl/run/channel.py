@@ -33,8 +33,8 @@ class _End:
 class _Lane:
     """The queue of one writer."""
 
-    def __init__(self, stop: threading.Event) -> None:
-        self._items: queue.Queue[pa.RecordBatch | _End] = queue.Queue(DEPTH)
+    def __init__(self, stop: threading.Event, depth: int = DEPTH) -> None:
+        self._items: queue.Queue[pa.RecordBatch | _End] = queue.Queue(depth)
         self._stop = stop
 
     def put(self, item: pa.RecordBatch | _End) -> None:
@@ -131,15 +131,15 @@ def pump(
 
 
 class ReadAhead:
-    """The same batches, read ahead by a thread that begins at once: at most `DEPTH` wait besides the one in its hand.
+    """The same batches, read ahead by a thread that begins at once: at most `depth` wait besides the one in its hand.
 
     Iterate over it from one thread; `close` closes the batches in their thread and waits for it.
     """
 
-    def __init__(self, batches: Iterator[pa.RecordBatch], /) -> None:
+    def __init__(self, batches: Iterator[pa.RecordBatch], /, *, depth: int = DEPTH) -> None:
         self._batches = batches
         self._stop = threading.Event()
-        self._lane = _Lane(self._stop)
+        self._lane = _Lane(self._stop, depth)
         self._failures: list[BaseException] = []
         self._given = self._lane.batches()
         self._thread = threading.Thread(target=self._read, name="cuetl-read", daemon=True)

@@ -21,13 +21,16 @@ if TYPE_CHECKING:
 BATCH_BYTES = 4 << 20
 """Arrow data per batch: what four caches and two queues hold stays small beside one row group."""
 
+AHEAD = 12
+"""Batches that an early stream holds at most: what its writer gathers for a row group anyway."""
+
 _begun: dict[str, tuple[ReadAhead, Tally]] = {}
 
 
 def begin(task: PartTask, /) -> None:
     """Read ahead for a task of this process: a few batches, until it takes them over."""
     tally = Tally()
-    _begun[task.key()] = ReadAhead(_batches(task, tally)), tally
+    _begun[task.key()] = ReadAhead(_batches(task, tally), depth=AHEAD), tally
 
 
 def take(task: PartTask, /) -> tuple[Iterator[pa.RecordBatch], Tally]:

@@ -6,7 +6,6 @@ Every handle of a run is held here. What happens next after an event is decided 
 from __future__ import annotations
 
 import contextlib
-import importlib
 import random
 import signal
 import tempfile
@@ -144,13 +143,10 @@ def run(
         Cancelled: Ctrl-C; the statements on the store were stopped and nothing is left.
         EtlError: What failed, on which part.
     """
-    preload = _preload()
     try:
         return _Execution(jobs, Run(run_id), engine, workers, progress or Silent()).carry_out()
     except KeyboardInterrupt as error:
         raise Cancelled("interrupted: nothing was published") from error
-    finally:
-        preload.join()
 
 
 def open_sources(jobs: Sequence[Job], /) -> list[Source]:
@@ -175,15 +171,6 @@ def choice_for(plans: Sequence[JobPlan], engine: str, workers: int | None, /) ->
         workers=workers,
         at_once=min(at_once, default=None),
     )
-
-
-def _preload() -> threading.Thread:
-    """Import Dask while the store is asked for its catalogue: it takes 0.4 s of the start."""
-    thread = threading.Thread(
-        target=importlib.import_module, args=("etl.engine.clusters.local_cpu",), name="cuetl-import", daemon=True
-    )
-    thread.start()
-    return thread
 
 
 class _Execution:
