@@ -228,9 +228,15 @@ class PostgresSource:
             raise ConfigError(f"a limit of {self.query.limit} rows is below 0")
 
     @contextlib.contextmanager
-    def _session(self, at: Snapshot, locks: Sequence[str]) -> Iterator[Session]:
-        with contextlib.closing(adopt(self.endpoint, at, self.query.run_id, locks)) as session:
+    def _session(self, at: Snapshot, locks: tuple[str, ...]) -> Iterator[Session]:
+        idle = take_idle(self.endpoint, at, locks)
+        session = adopt(self.endpoint, at, self.query.run_id, locks) if idle is None else idle
+        try:
             yield session
+        except BaseException:
+            session.close()
+            raise
+        give_back(self.endpoint, at, locks, session)
 
     def _locks(self, described: Description, part: Slice) -> tuple[str, ...]:
         if isinstance(part, Child):

@@ -77,13 +77,14 @@ SKEW = 1.5
 
 
 class _WholeCount(threading.Thread):
-    """Counts whole sources in the snapshot while parts are read."""
+    """Counts whole sources in the snapshot while parts are read; after them where the store bears one reader only."""
 
     def __init__(self, plans: Sequence[JobPlan], at: Snapshot) -> None:
         super().__init__(name="cuetl-count", daemon=True)
         self._at = at
         self._wanted = [i for i, p in enumerate(plans) if p.job.read.count and len(p.parts.parts) > 1]
         self._plans = plans
+        self._beside = all(p.facts.readers != 1 for p in plans)
         self.rows: dict[int, int] = {}
         self.error: BaseException | None = None
         self.over = threading.Event()
@@ -94,6 +95,11 @@ class _WholeCount(threading.Thread):
                 self.rows[index] = self._count(self._plans[index].source)
         except BaseException as error:  # noqa: BLE001 - raised again in the run's thread
             self.error = error
+
+    def begin(self) -> None:
+        """Start counting where the store bears it beside the readers."""
+        if self._beside:
+            self.start()
 
     def _count(self, source: Source) -> int:
         """One count, tried as often as a part."""
@@ -112,6 +118,8 @@ class _WholeCount(threading.Thread):
         Raises:
             EtlError: The count failed.
         """
+        if not self._beside:
+            self.start()
         self.join()
         if self.error is not None:
             raise self.error
@@ -279,7 +287,7 @@ class _Execution:
                 self._cluster = self._open(handles, choice)
             bench = _Bench(tasks, self._cluster, self._progress, self._state)
             counting = _WholeCount(plans, at)
-            counting.start()
+            counting.begin()
             try:
                 bench.read_all()
                 self._progress.stage("publishing")

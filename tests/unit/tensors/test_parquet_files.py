@@ -174,12 +174,14 @@ def test_encodings_follow_what_pays() -> None:
             "rounded": np.round(random.random(rows), 2),
             "word": pa.array(random.integers(0, 5, rows)).cast(pa.string()),
             "text": pa.array(random.integers(0, 2**60, rows)).cast(pa.string()),
+            "alphabet": pa.array(np.arange(rows) + 10**9).cast(pa.string()),
             "null": pa.nulls(rows, pa.string()),
         }
     )
     found = choose_encodings(table)
     assert found.delta == ("sorted", "near")
     assert found.dictionary == ("few", "rounded", "word", "null")
+    assert found.statistics == ("sorted", "few", "near", "many", "floats", "rounded", "alphabet", "null")
 
 
 def test_equal_batches_are_equal_bytes(tmp_path: Path) -> None:
