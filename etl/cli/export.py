@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import contextlib
 import secrets
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -99,10 +100,12 @@ def export(flags: Flags, /) -> None:
         return
     with output.progress(quiet=flags.quiet or flags.as_json) as progress:
         results = runner.run(jobs, run_id=run_id, engine=flags.engine, workers=flags.workers, progress=progress)
-    if flags.as_json:
-        output.emit_results(results)
-    elif not flags.quiet:
-        output.report(results)
+    # All is published: a stop that comes now ends the report, not the run.
+    with contextlib.suppress(KeyboardInterrupt):
+        if flags.as_json:
+            output.emit_results(results)
+        elif not flags.quiet:
+            output.report(results)
 
 
 def new_run_id() -> str:

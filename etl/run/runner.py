@@ -151,9 +151,12 @@ def run(
         Cancelled: Ctrl-C; the statements on the store were stopped and nothing is left.
         EtlError: What failed, on which part.
     """
+    execution = _Execution(jobs, Run(run_id), engine, workers, progress or Silent())
     try:
-        return _Execution(jobs, Run(run_id), engine, workers, progress or Silent()).carry_out()
+        return execution.carry_out()
     except KeyboardInterrupt as error:
+        if execution.published:
+            return execution.published  # it came while connections were closed
         raise Cancelled("interrupted: nothing was published") from error
 
 
@@ -197,6 +200,8 @@ class _Execution:
         self._clock = time.monotonic()
         self._cluster: Cluster | None = None
         self._goes = 0
+        self.published: list[RunResult] = []
+        """What readers can see, once all of it is there."""
 
     def carry_out(self) -> list[RunResult]:
         """Go until published: over a new snapshot when one is lost, in the same one when a decimal was too narrow."""
@@ -344,6 +349,7 @@ class _Execution:
                         warnings=_each_once((*one.requires.warnings, *published.warnings)),
                     )
                 )
+            self.published = out
         return out
 
     def _prepare(self, bench: _Bench, job: int, whole: int | None) -> list[_Ready]:
