@@ -211,7 +211,6 @@ def _socket_rows(
         wire.settimeout(None)
         try:
             wire.sendall(b"Q" + (len(text) + 4).to_bytes(4, "big") + text)
-            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
             # The time before the first byte is the query's own and has no limit here.
             got = wire.recv_into(decoder.space())
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, GATHER)
@@ -225,6 +224,8 @@ def _socket_rows(
                 if session.ready:
                     break
                 got = _receive(wire, readable, decoder.space(), stall)
+            # Whoever uses the connection next waits for single messages.
+            wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, 1)
         except BlockingIOError:
             raise _lost(decoder, f"no byte came for {stall:g} s") from None
         except OSError as error:

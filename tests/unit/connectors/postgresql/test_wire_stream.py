@@ -125,6 +125,17 @@ def test_reading_in_a_transaction_sees_its_snapshot(pg: PostgresServer) -> None:
     assert connection.closed
 
 
+def test_a_kept_connection_takes_small_statements_and_further_streams(pg: PostgresServer) -> None:
+    schema = pa.schema([pa.field("a", pa.int32())])
+    with psycopg.connect(pg.url) as connection:
+        for rows in (200_000, 3, 0):
+            tally = Tally()
+            statement = f"copy (select g::int a from generate_series(1, {rows}) g) to stdout (format binary)"
+            given = stream(connection, statement, [INT], schema, tally=tally, keep=True)
+            assert sum(b.num_rows for b in given) == rows
+            assert connection.execute("select 1").fetchall() == [(1,)]
+
+
 def test_neither_numba_nor_pandas_is_loaded_to_read(pg: PostgresServer) -> None:
     native.warm()
     script = f"""
