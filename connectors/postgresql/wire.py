@@ -312,5 +312,9 @@ def _libpq_rows(
             if length == 0:
                 wait(stall if decoder.rows else None)
         tally.counted = _copied(result(ExecStatus.COMMAND_OK).command_status or b"")
+        while pgconn.is_busy():
+            wait(None)
+        if pgconn.get_result() is not None:  # libpq takes the next statement only after it has said that there is none
+            raise DataError("the statement has more than one result")
     except psycopg.OperationalError as error:
         raise _lost(decoder, str(error)) from error

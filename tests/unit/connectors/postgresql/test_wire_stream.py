@@ -125,9 +125,12 @@ def test_reading_in_a_transaction_sees_its_snapshot(pg: PostgresServer) -> None:
     assert connection.closed
 
 
-def test_a_kept_connection_takes_small_statements_and_further_streams(pg: PostgresServer) -> None:
+@pytest.mark.parametrize("server", ["pg", "pg_tls"])
+def test_a_kept_connection_takes_small_statements_and_further_streams(
+    request: pytest.FixtureRequest, server: str
+) -> None:
     schema = pa.schema([pa.field("a", pa.int32())])
-    with psycopg.connect(pg.url) as connection:
+    with psycopg.connect(request.getfixturevalue(server).url) as connection:
         for rows in (200_000, 3, 0):
             tally = Tally()
             statement = f"copy (select g::int a from generate_series(1, {rows}) g) to stdout (format binary)"
