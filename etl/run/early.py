@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 BATCH_BYTES = 4 << 20
 """Arrow data per batch: what four caches and two queues hold stays small beside one row group."""
 
-AHEAD = 12
-"""Batches that an early stream holds at most: what its writer gathers for a row group anyway."""
+AHEAD = 4
+"""Batches that an early stream holds at most; they come on top of what its writer gathers, so they are few."""
 
 _begun: dict[str, tuple[ReadAhead, Tally]] = {}
 

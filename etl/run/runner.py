@@ -63,7 +63,7 @@ if TYPE_CHECKING:
     from connectors.base import Published, Source, WriteSession
     from etl.core.partition import Snapshot
     from etl.engine.base import Cluster, EngineChoice, Handle
-    from etl.planning.endpoints import Job
+    from etl.planning.endpoints import Job, Write
     from etl.run.progress import Progress
     from etl.run.state import Effect, Event, PartKey
 
@@ -71,6 +71,9 @@ POLL_SECONDS = 0.2
 """How often progress is drawn and waits are looked at; results wake the runner at once."""
 GRACE_SECONDS = 10.0
 """How long running parts may take to end after a stop, before the cluster is closed over them."""
+GATHERED_BYTES = 128 << 20
+"""Arrow data that the readers of one process gather for Parquet row groups at most: two groups of full size, and
+smaller groups where more readers share the process."""
 SKEW_ROWS = 1000
 """From so many rows per part up, uneven parts are worth a warning."""
 SKEW = 1.5
@@ -280,17 +283,18 @@ class _Execution:
 
     def _read_and_publish(self, at: Snapshot, plans: list[JobPlan], handles: ExitStack) -> list[RunResult]:
         with ExitStack() as stack:
-            sessions = self._begin(stack, plans)
+            cluster = self._cluster
+            choice = choice_for(plans, self._engine, self._workers) if cluster is None else cluster.choice
+            sessions = self._begin(stack, plans, choice)
             self._goes += 1
             tasks = _Tasks(self._state.id, at, plans, sessions, self._goes)
-            if self._cluster is None:
-                choice = choice_for(plans, self._engine, self._workers)
+            if cluster is None:
                 if choice.kind == "threads":
                     stack.callback(_end_early, plans[0].source, at, self._state.id)
                     for key in tasks.keys()[: choice.slots]:
                         early.begin(tasks.task(key, 1))
-                self._cluster = self._open(handles, choice)
-            bench = _Bench(tasks, self._cluster, self._progress, self._state)
+                cluster = self._cluster = self._open(handles, choice)
+            bench = _Bench(tasks, cluster, self._progress, self._state)
             counting = _WholeCount(plans, at)
             counting.begin()
             try:
@@ -305,9 +309,10 @@ class _Execution:
                 counting.over.set()
                 bench.let_go(counting=counting.is_alive())
 
-    def _begin(self, stack: ExitStack, plans: Sequence[JobPlan]) -> list[list[WriteSession]]:
+    def _begin(self, stack: ExitStack, plans: Sequence[JobPlan], choice: EngineChoice) -> list[list[WriteSession]]:
         """Open a session for every dataset, after all of them were found fit to be written."""
-        sinks = [[DatasetSink(w.target, w.format, w.options) for w in plan.job.writes] for plan in plans]
+        gathered = GATHERED_BYTES // choice.slots if choice.kind == "threads" else GATHERED_BYTES
+        sinks = [[_sink(write, gathered) for write in plan.job.writes] for plan in plans]
         for plan, row in zip(plans, sinks, strict=True):
             for sink, write in zip(row, plan.job.writes, strict=True):
                 sink.check(plan.schema, write.mode)
@@ -406,6 +411,14 @@ class _Execution:
             )
             out.append(_Ready(session.prepare(staged, requires=requires), requires, len(results)))
         return out
+
+
+def _sink(write: Write, gathered: int) -> DatasetSink:
+    """The sink of a dataset, whose row groups take `gathered` bytes of Arrow data at most."""
+    options = write.options
+    return DatasetSink(
+        write.target, write.format, replace(options, row_group_bytes=min(options.row_group_bytes, gathered))
+    )
 
 
 def _for_workers(job: Job, private: Path, engine: str) -> Job:

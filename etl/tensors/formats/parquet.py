@@ -156,12 +156,23 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _in_order(column: Column) -> bool:
     """Whether nine in ten neighbours of a spread sample ascend, or descend."""
-    picks = np.arange(0, len(column), max(1, len(column) // _ORDER_SAMPLE), dtype=np.int64)
-    sample = column.take(column_of(pa.int64(), picks)).drop_null()
+    sample = _spread(column, _ORDER_SAMPLE).drop_null()
     if len(sample) < 2:
         return True
     rises = pc.mean(pc.greater_equal(sample.slice(1), sample.slice(0, len(sample) - 1))).as_py()
     return not 0.1 < rises < 0.9
+
+
+def _spread(column: Column, size: int) -> Column:
+    """Every n-th value, about `size` of them, taken chunk by chunk: Arrow would join all chunks first and hold them."""
+    step = max(1, len(column) // size)
+    first, pieces = 0, []
+    for chunk in column.chunks:
+        picks = np.arange(first, len(chunk), step, dtype=np.int64)
+        first += len(picks) * step - len(chunk)
+        if len(picks):
+            pieces.append(chunk.take(column_of(pa.int64(), picks)))
+    return pa.concat_arrays(pieces) if pieces else pa.nulls(0, column.type)
 
 
 def _flat(kind: pa.DataType) -> bool:
@@ -218,11 +229,9 @@ def _repeats(column: Column, kind: Any) -> float | None:
     rows = len(column)
     if not rows:
         return None
-    step = max(1, rows // _SAMPLE)
-    picks = np.arange(0, rows, step, dtype=np.int64)
     if isinstance(kind, pa.BaseExtensionType):
         return None
-    sample = column.take(column_of(pa.int64(), picks))
+    sample = _spread(column, _SAMPLE)
     valid = len(sample) - sample.null_count
     if not valid:
         return 0.0
