@@ -1,3 +1,9 @@
 """Plugins only: each fixture file is one concern."""
 
-pytest_plugins = ["tests.fix_hypothesis", "tests.fix_servers", "tests.fix_mariadb", "tests.fix_proxy"]
+pytest_plugins = [
+    "tests.fix_signals",
+    "tests.fix_hypothesis",
+    "tests.fix_servers",
+    "tests.fix_mariadb",
+    "tests.fix_proxy",
+]
