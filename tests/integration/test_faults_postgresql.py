@@ -365,7 +365,8 @@ def test_a_count_that_is_killed_once_is_made_again(tmp_path: Path, pgdb: Postgre
     pgdb.sql("create table t as select g id from generate_series(1, 500) g", SLOWLY)
     slow = "select id from t where slowly(id)"
     counting = (
-        "application_name like 'cuetl:%' and state = 'active' and query like '%count(*)%' and query not like '%window%'"
+        "application_name like 'cuetl:%' and state = 'active' and query like '%count(*)%' and query like '%slowly%'"
+        " and query not like '%window%'"
     )
     arguments = ("--sql", slow, "--partition-column", "id", "--partitions", "2", "--to", "out", "--format", "parquet")
     with running("export", pgdb.url, *arguments, "--json", cwd=tmp_path) as run:
