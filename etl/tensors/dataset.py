@@ -269,14 +269,11 @@ def _located(folder: Path, path: str) -> Path:
 def _faults(dataset: Dataset, level: Verify) -> Iterator[str]:
     manifest = dataset.manifest
     for file in manifest.files:
-        pairs = [(file.path, file.bytes, file.sha256)]
-        if file.text_file:
-            pairs.append((file.text_file.path, file.text_file.bytes, file.text_file.sha256))
-        for path, size, digest in pairs:
-            found = list(_file_faults(dataset.path, path, size, digest, level))
+        for one in file.stored:
+            found = list(_file_faults(dataset.path, one.path, one.bytes, one.sha256, level))
             yield from found
             if level == "sha256" and not found:
-                yield from _content_faults(dataset, file, path)
+                yield from _content_faults(dataset, file, one.path)
     if level == "sha256":
         yield from _document_faults(dataset)
         yield from _stray_faults(dataset)

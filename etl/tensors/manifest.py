@@ -24,12 +24,21 @@ TEXT = "_text"
 
 
 @dataclass(frozen=True, slots=True)
-class TextFile:
-    """The row-aligned Parquet file beside a tensor file."""
+class StoredFile:
+    """One file on disk: its path relative to the dataset, its size, the SHA-256 of all of it."""
 
     path: str
     bytes: int
     sha256: str
+
+    def as_json(self) -> dict[str, object]:
+        """The object in a manifest."""
+        return {"path": self.path, "bytes": self.bytes, "sha256": self.sha256}
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, object], /) -> Self:
+        """The object of a manifest; unknown fields are ignored."""
+        return cls(_text(entry["path"]), integer(entry["bytes"]), _text(entry["sha256"]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +56,9 @@ class FileEntry:
         data_start: Where tensor data begin; None for Parquet.
         tensors: Name → (offset from `data_start`, bytes).
         partitions: Indexes of the partitions whose rows it holds.
-        text_file: The text beside it.
+        text_file: The row-aligned Parquet file with the text beside it.
+        members: Tensor → its file, in formats that give each tensor a file of its own; `path` then names their common
+            stem, `bytes` is their sum and `sha256` the hash over their names and hashes.
     """
 
     path: str
@@ -60,7 +71,14 @@ class FileEntry:
     data_start: int | None = None
     tensors: Mapping[str, tuple[int, int]] | None = None
     partitions: tuple[int, ...] = ()
-    text_file: TextFile | None = None
+    text_file: StoredFile | None = None
+    members: Mapping[str, StoredFile] | None = None
+
+    @property
+    def stored(self) -> tuple[StoredFile, ...]:
+        """Every file on disk that the entry stands for."""
+        own = tuple(self.members.values()) if self.members else (StoredFile(self.path, self.bytes, self.sha256),)
+        return own if self.text_file is None else (*own, self.text_file)
 
     def as_json(self) -> dict[str, object]:
         """The entry of `files[]`."""
@@ -77,18 +95,16 @@ class FileEntry:
             "added_in_version": self.added_in_version,
         }
         if self.text_file is not None:
-            entry["text_file"] = {
-                "path": self.text_file.path,
-                "bytes": self.text_file.bytes,
-                "sha256": self.text_file.sha256,
-            }
+            entry["text_file"] = self.text_file.as_json()
+        if self.members is not None:
+            entry["members"] = {n: m.as_json() for n, m in self.members.items()}
         return entry
 
     @classmethod
     def from_json(cls, entry: Mapping[str, object], /) -> Self:
         """The entry of a manifest; unknown fields are ignored."""
         tensors = entry.get("tensors")
-        text = entry.get("text_file")
+        text, members = entry.get("text_file"), entry.get("members")
         start = entry.get("data_start")
         return cls(
             path=_text(entry["path"]),
@@ -103,8 +119,9 @@ class FileEntry:
             if isinstance(tensors, dict) and tensors
             else None,
             partitions=tuple(integer(p) for p in sequence(entry.get("partitions", []))),
-            text_file=TextFile(_text(text["path"]), integer(text["bytes"]), _text(text["sha256"]))
-            if isinstance(text, dict)
+            text_file=StoredFile.from_json(text) if isinstance(text, dict) else None,
+            members={_text(n): StoredFile.from_json(m) for n, m in members.items()}
+            if isinstance(members, dict) and members
             else None,
         )
 
@@ -211,8 +228,7 @@ class Manifest:
     @property
     def data_paths(self) -> frozenset[str]:
         """Every data file's relative path, text files included."""
-        texts = {f.text_file.path for f in self.files if f.text_file}
-        return frozenset(f.path for f in self.files) | texts
+        return frozenset(one.path for f in self.files for one in f.stored)
 
 
 def integer(value: object, /) -> int:

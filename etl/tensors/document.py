@@ -1,0 +1,308 @@
+"""The fields of a version's manifest, made of the plan, what was counted, and where the rows came from."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
+from importlib.metadata import PackageNotFoundError, version
+from platform import python_version
+from typing import TYPE_CHECKING
+from uuid import uuid4
+
+import pyarrow as pa
+
+from etl.core.partition import KeyRange, NullKeys, Whole, slice_json
+from etl.tensors import manifest as documents
+from etl.tensors.manifest import FileEntry, Manifest
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from connectors.base import Mode, PartRecord, Requires, Staged
+    from etl.core.partition import Slice
+    from etl.tensors.options import Format, WriteOptions
+    from etl.tensors.pack import ColumnPlan, PackPlan
+    from etl.tensors.split import SplitRecipe
+
+
+@dataclass(frozen=True, slots=True)
+class Making:
+    """What a run knows of the version that it is about to publish.
+
+    Attributes:
+        run_id: Of the run.
+        mode: create, replace or append.
+        format: Of the data files.
+        plan: Which column goes where.
+        split: The split recipe; None: one split named "all".
+        options: The writing flags.
+        requires: What the source said.
+        staged: The newest attempt of every part.
+        now: The moment, RFC 3339.
+    """
+
+    run_id: str
+    mode: Mode
+    format: Format
+    plan: PackPlan
+    split: SplitRecipe | None
+    options: WriteOptions
+    requires: Requires
+    staged: Sequence[Staged]
+    now: str
+
+    def columns(self) -> list[dict[str, object]]:
+        """`columns[]` with what was counted."""
+        return _columns(self.plan, self.staged, self.requires)
+
+    @property
+    def warnings(self) -> tuple[Mapping[str, object], ...]:
+        """`warnings[]`."""
+        return (*self.plan.warnings, *self.requires.warnings)
+
+    def manifest(
+        self,
+        live: Manifest | None,
+        number: int,
+        columns: Sequence[Mapping[str, object]],
+        entries: Sequence[FileEntry],
+        /,
+    ) -> Manifest:
+        """The manifest of version `number`, whose parent is `live` and which has these files."""
+        return Manifest.of(_document(self, live, number, columns, entries), entries)
+
+
+def _document(
+    making: Making,
+    live: Manifest | None,
+    number: int,
+    columns: Sequence[Mapping[str, object]],
+    entries: Sequence[FileEntry],
+) -> dict[str, object]:
+    requires, plan, split = making.requires, making.plan, making.split
+    source = requires.source
+    splits = dict.fromkeys(split.names if split else ("all",), 0)
+    for entry in entries:
+        splits[entry.split] = splits.get(entry.split, 0) + entry.rows
+    total = sum(one.bytes for f in entries for one in f.stored)
+    schema_hash = documents.schema_sha256(columns)
+    return {
+        "kind": documents.KIND,
+        "format_version": documents.FORMAT_VERSION,
+        "min_reader": documents.READER,
+        "format": making.format,
+        "version": number,
+        "dataset_id": str(live.document["dataset_id"]) if live else str(uuid4()),
+        "parent": live.version if live else None,
+        "parent_sha256": documents.sha256_hex(live.to_json()) if live else None,
+        "operation": making.mode,
+        "created_at": making.now,
+        "tags": dict(making.options.tags),
+        "rows": sum(splits.values()),
+        "bytes": total,
+        "splits": splits,
+        "split_order": list(splits),
+        "producer": {
+            "tool": "cuetl",
+            "tool_version": _version("cuetl"),
+            "pipeline": making.options.pipeline,
+            "pipeline_sha256": "",
+            "run_id": making.run_id,
+            "engine": requires.engine,
+            "workers": requires.workers,
+            "libs": {
+                "python": python_version(),
+                **{n: _version(n) for n in ("numpy", "pandas", "dask", "pyarrow")},
+            },
+        },
+        "source": [
+            {
+                "name": source.name,
+                "connector": source.connector,
+                "dialect": source.dialect,
+                "server_version": source.server_version,
+                "url": source.url,
+                "query": source.query,
+                "query_sha256": documents.sha256_hex(source.query.encode()),
+                "params_sha256": source.params_sha256,
+                "tables": list(source.tables),
+                "schema_sha256": schema_hash,
+                "started": source.started,
+                "finished": source.finished,
+                "cut": dict(source.cut),
+                "watermark": None,
+                "rows_read": source.rows_read,
+                "rows_written": source.rows_written,
+                "rows_dropped": dict(source.rows_dropped),
+            }
+        ],
+        "snapshots": {
+            source.name: {
+                "kind": requires.snapshot.kind,
+                "token": requires.snapshot.token,
+                "taken_at": utc_text(requires.snapshot.taken_at.timestamp()),
+                "position": requires.snapshot.position,
+            }
+        },
+        "partitions": [_part_json(p, source.name, making.staged) for p in requires.parts],
+        "columns": list(columns),
+        "feature_order": list(plan.features),
+        "feature_order_sha256": documents.names_sha256(plan.features),
+        "schema_sha256": schema_hash,
+        "tensors": tensors_json(plan),
+        "split": split.as_json() if split else None,
+        "fit": None,
+        "order": {"kind": "source", "source_mix_p": None},
+        "scores": [],
+        "content_sha256": documents.content_sha256(entries),
+        "layout": layout_json(plan, making.options),
+        "checks": [],
+        "warnings": [dict(w) for w in making.warnings],
+        "signature": None,
+    }
+
+
+def joined_entries(kept: Sequence[FileEntry], new: Sequence[FileEntry], number: int) -> list[FileEntry]:
+    """Old files, then new ones; rows go on counting per split."""
+    ends: dict[str, int] = {}
+    for file in kept:
+        ends[file.split] = file.row_start + file.rows
+    return [
+        *kept,
+        *(replace(f, row_start=f.row_start + ends.get(f.split, 0), added_in_version=number) for f in new),
+    ]
+
+
+def column_json(column: ColumnPlan, /) -> dict[str, object]:
+    """The entry of `columns[]` before anything was counted."""
+    one = column.field
+    entry: dict[str, object] = {
+        "name": one.name,
+        "source_column": one.name,
+        "source_type": one.source_type,
+        "arrow_type": str(one.type),
+        "nullable": one.nullable,
+        "role": column.role,
+        "kind": column.kind,
+        "tensor": column.tensor,
+        "index": column.index,
+        "dtype": column.dtype,
+        "shape": list(column.shape),
+        "decimal": None,
+        "quant": None,
+        "category": None,
+        "ragged": None,
+        "time": None,
+        "stats": {},
+        "transforms": [],
+        "description": one.note,
+    }
+    if one.read_as:
+        entry["read_as"] = one.read_as
+    kind = one.type
+    if pa.types.is_timestamp(kind):
+        entry["time"] = {"unit": "us", "epoch": "1970-01-01T00:00:00", "zone": kind.tz}
+    elif pa.types.is_date(kind):
+        entry["time"] = {"unit": "d", "epoch": "1970-01-01", "zone": None}
+    elif pa.types.is_time(kind) or pa.types.is_duration(kind):
+        entry["time"] = {"unit": "us", "epoch": None, "zone": None}
+    if pa.types.is_decimal(kind):
+        encoding = "scaled_int" if column.scale is not None else "decimal" if not column.tensor else "float"
+        entry["decimal"] = {"precision": kind.precision, "scale": kind.scale, "encoding": encoding}
+    if one.vocabulary is not None:
+        entry["category"] = {"values": list(one.vocabulary), "cardinality": len(one.vocabulary), "order": "declared"}
+    return entry
+
+
+def _columns(plan: PackPlan, staged: Sequence[Staged], requires: Requires) -> list[dict[str, object]]:
+    found: list[dict[str, object]] = []
+    for column in plan.columns:
+        name = column.field.name
+        counted = [s.columns[name] for s in staged if name in s.columns]
+        entry = column_json(column)
+        valid = f"{column.tensor}.valid" if column.tensor and column.nullable else None
+        policy, _, fill = column.nulls.partition("=")
+        entry["null"] = {
+            "policy": policy,
+            "fill": fill or None,
+            "valid_tensor": valid,
+            "valid_index": column.index if valid else None,
+            "count": _total(counted, "null"),
+        }
+        entry["cast"] = {
+            "policy": column.cast,
+            "n_rounded": _total(counted, "n_rounded") + requires.rounded.get(name, 0),
+            "n_saturated": _total(counted, "n_saturated"),
+            "max_abs_error": max((float(str(c.get("max_abs_error", 0.0))) for c in counted), default=0.0),
+        }
+        entry["special"] = dict(requires.special.get(name, {}))
+        found.append(entry)
+    return found
+
+
+def _total(counted: Sequence[Mapping[str, object]], key: str) -> int:
+    return sum(documents.integer(c.get(key, 0)) for c in counted)
+
+
+def tensors_json(plan: PackPlan, /) -> list[dict[str, object]]:
+    """`tensors[]`: name, dtype, shape of a row and the columns in it."""
+    found: dict[str, dict[str, object]] = {}
+    names: dict[str, list[str]] = {}
+    for column in plan.columns:
+        if column.tensor:
+            names.setdefault(column.tensor, []).append(column.field.name)
+            found[column.tensor] = {"name": column.tensor, "dtype": column.dtype, "order": "C"}
+    for tensor, members in names.items():
+        shape = next(c.shape for c in plan.columns if c.tensor == tensor)
+        packed = any(c.index is not None for c in plan.columns if c.tensor == tensor)
+        found[tensor]["row_shape"] = [len(members)] if packed else list(shape)
+        found[tensor]["columns"] = members
+    return list(found.values())
+
+
+def layout_json(plan: PackPlan, options: WriteOptions, /) -> dict[str, object]:
+    """`layout` of the manifest."""
+    layout: dict[str, object] = {"kind": plan.layout, "target_bytes": options.partition_bytes}
+    if plan.layout != "table":
+        layout.update({"row_multiple": 4096, "header_align": 4096, "block_rows": 4096, "window_rows": 1 << 18})
+    return layout
+
+
+def _part_json(record: PartRecord, source: str, staged: Sequence[Staged]) -> dict[str, object]:
+    part = next(s.part for s in staged if s.part.index == record.index)
+    return {
+        "source": source,
+        "index": record.index,
+        "key": record.key,
+        "slice": slice_json(part.slice),
+        "predicate": record.predicate,
+        "includes_null": _includes_null(part.slice),
+        "rows_counted": record.rows_counted,
+        "rows_read": record.rows_read,
+        "rows": record.rows,
+        "bytes": record.bytes,
+        "seconds": record.seconds,
+        "attempts": record.attempts,
+    }
+
+
+def _includes_null(cut: Slice) -> bool:
+    match cut:
+        case KeyRange(nulls=nulls):
+            return nulls
+        case NullKeys() | Whole():
+            return True
+        case _:
+            return False
+
+
+def _version(package: str) -> str:
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return ""
+
+
+def utc_text(seconds: float, /) -> str:
+    """Seconds since 1970 as RFC 3339 UTC with microseconds."""
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="microseconds").replace("+00:00", "Z")
