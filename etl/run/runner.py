@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connectors import registry
-from connectors.base import PartRecord, Requires, SourceRecord
 from etl.core.errors import (
     Cancelled,
     ConfigError,
@@ -28,12 +27,14 @@ from etl.core.errors import (
     EtlError,
     SnapshotLost,
 )
-from etl.core.partition import Partition, Whole, describe, slice_json
+from etl.core.partition import describe
 from etl.core.secrets import SecretRef
 from etl.engine import select
-from etl.planning.compile import NOTES_ONLY, JobPlan, compile_job
+from etl.planning.compile import JobPlan, compile_job
 from etl.run import early
+from etl.run.count import WholeCount
 from etl.run.progress import Silent
+from etl.run.record import Kept, each_once, of_reading, required
 from etl.run.result import RunResult
 from etl.run.state import (
     MAX_RESTARTS,
@@ -51,16 +52,15 @@ from etl.run.state import (
     Wait,
     WaitOver,
     step,
-    waits,
 )
 from etl.run.task import PartResult, PartTask, run_part, stop_mark
 from etl.tensors.sink import DatasetSink
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from connectors.base import Published, Source, WriteSession
+    from connectors.base import Published, Requires, Source, WriteSession
     from etl.core.partition import Snapshot
     from etl.engine.base import Cluster, EngineChoice, Handle
     from etl.planning.endpoints import Job, Write
@@ -74,59 +74,6 @@ GRACE_SECONDS = 10.0
 GATHERED_BYTES = 128 << 20
 """Arrow data that the readers of one process gather for Parquet row groups at most: two groups of full size, and
 smaller groups where more readers share the process."""
-SKEW_ROWS = 1000
-"""From so many rows per part up, uneven parts are worth a warning."""
-SKEW = 1.5
-
-
-class _WholeCount(threading.Thread):
-    """Counts whole sources in the snapshot while parts are read; after them where the store bears one reader only."""
-
-    def __init__(self, plans: Sequence[JobPlan], at: Snapshot) -> None:
-        super().__init__(name="cuetl-count", daemon=True)
-        self._at = at
-        self._wanted = [i for i, p in enumerate(plans) if p.job.read.count and len(p.parts.parts) > 1]
-        self._plans = plans
-        self._beside = all(p.facts.readers != 1 for p in plans)
-        self.rows: dict[int, int] = {}
-        self.error: BaseException | None = None
-        self.over = threading.Event()
-
-    def run(self) -> None:
-        try:
-            for index in self._wanted:
-                self.rows[index] = self._count(self._plans[index].source)
-        except BaseException as error:  # noqa: BLE001 - raised again in the run's thread
-            self.error = error
-
-    def begin(self) -> None:
-        """Start counting where the store bears it beside the readers."""
-        if self._beside:
-            self.start()
-
-    def _count(self, source: Source) -> int:
-        """One count, tried as often as a part."""
-        for at_most in waits():
-            try:
-                return source.count(self._at, Partition(0, Whole()))
-            except EtlError as error:
-                if error.retry != "transient" or self.over.is_set():
-                    raise
-            self.over.wait(random.uniform(0, at_most))  # noqa: S311 - jitter, not a secret
-        return source.count(self._at, Partition(0, Whole()))
-
-    def finish(self) -> Mapping[int, int]:
-        """The counts by job.
-
-        Raises:
-            EtlError: The count failed.
-        """
-        if not self._beside:
-            self.start()
-        self.join()
-        if self.error is not None:
-            raise self.error
-        return self.rows
 
 
 def run(
@@ -295,7 +242,7 @@ class _Execution:
                         early.begin(tasks.task(key, 1))
                 cluster = self._cluster = self._open(handles, choice)
             bench = _Bench(tasks, cluster, self._progress, self._state)
-            counting = _WholeCount(plans, at)
+            counting = WholeCount(plans, at)
             counting.begin()
             try:
                 bench.read_all()
@@ -351,7 +298,7 @@ class _Execution:
                         engine=one.requires.engine,
                         seconds=round(time.monotonic() - self._clock, 3),
                         columns=published.columns,
-                        warnings=_each_once((*one.requires.warnings, *published.warnings)),
+                        warnings=each_once((*one.requires.warnings, *published.warnings)),
                     )
                 )
             self.published = out
@@ -367,48 +314,22 @@ class _Execution:
                 f" snapshot, its parts have {read}: nothing was published",
                 hint="This is a fault of the plan; run with --partitions 1 and report it.",
             )
-        warnings = _each_once((*self._warnings, *self._widened, *_warnings(plan, results)))
-        now = datetime.now(UTC)  # noqa: TID251 - the end of the run, for its record
+        kept = Kept(
+            run_id=bench.state.id,
+            at=bench.tasks.at,
+            plan=plan,
+            results=results,
+            attempts={r.part.index: bench.state.parts[job, r.part.index].attempts for r in results},
+            whole=whole,
+            started=self._started,
+            finished=datetime.now(UTC),  # noqa: TID251 - the end of the run, for its record
+            engine=bench.cluster.choice,
+            warnings=each_once((*self._warnings, *self._widened, *of_reading(plan, results))),
+        )
         out: list[_Ready] = []
         for index, session in enumerate(bench.tasks.sessions[job]):
+            requires = required(kept, index)
             staged = [r.staged[index] for r in results]
-            dropped: dict[str, int] = {}
-            for one in staged:
-                for reason, count in one.dropped.items():
-                    dropped[reason] = dropped.get(reason, 0) + count
-            query = plan.source.query
-            requires = Requires(
-                run_id=bench.state.id,
-                rows=read if whole is None else whole,
-                snapshot=bench.tasks.at,
-                source=SourceRecord(
-                    name=plan.job.read.name,
-                    connector=plan.source.endpoint.scheme.partition("+")[0],
-                    dialect=plan.source.endpoint.scheme,
-                    server_version=bench.tasks.at.server,
-                    url=plan.source.endpoint.display(),
-                    query=query.sql or query.table or "",
-                    tables=(query.table,) if query.table else (),
-                    cut={
-                        "partitions": len(results),
-                        "reason": plan.parts.reason,
-                        "why": plan.parts.why,
-                        "remedy": plan.parts.remedy,
-                        "whole_counted": whole is not None,
-                    },
-                    rows_read=read,
-                    rows_written=sum(s.rows for s in staged),
-                    rows_dropped=dropped,
-                    started=_rfc3339(self._started),
-                    finished=_rfc3339(now),
-                ),
-                parts=tuple(_record(bench, job, result, index) for result in results),
-                special=_sum2(r.special for r in results),
-                rounded=_sum(r.rounded for r in results),
-                warnings=warnings,
-                engine=bench.cluster.choice.name,
-                workers=bench.cluster.choice.workers,
-            )
             out.append(_Ready(session.prepare(staged, requires=requires), requires, len(results)))
         return out
 
@@ -638,74 +559,3 @@ def _cancel(source: Source, at: Snapshot) -> None:
         source.cancel(keeping=at)
     except EtlError:
         return
-
-
-def _record(bench: _Bench, job: int, result: PartResult, index: int) -> PartRecord:
-    staged = result.staged[index]
-    return PartRecord(
-        index=result.part.index,
-        key=result.part.key(),
-        slice=slice_json(result.part.slice),
-        predicate=describe(result.part.slice),
-        rows_counted=result.rows_counted,
-        rows_read=result.rows_read,
-        rows=staged.rows,
-        bytes=sum(f.bytes for f in staged.files),
-        seconds=round(result.seconds, 3),
-        attempts=bench.state.parts[job, result.part.index].attempts,
-    )
-
-
-def _each_once(warnings: Iterable[Mapping[str, object]]) -> tuple[Mapping[str, object], ...]:
-    found: list[Mapping[str, object]] = []
-    for one in warnings:
-        if one not in found:
-            found.append(one)
-    return tuple(found)
-
-
-def _warnings(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str, object]]:
-    """What the user should know of a job besides its rows."""
-    found: list[Mapping[str, object]] = []
-    parts = plan.parts
-    if parts.reason and parts.reason not in NOTES_ONLY:
-        found.append({"code": parts.reason, "text": f"{parts.why.rstrip('.')}. {parts.remedy}".rstrip()})
-    rows = [r.rows_read for r in results]
-    mean = sum(rows) / len(rows)
-    if mean >= SKEW_ROWS and max(rows) > SKEW * mean and parts.reason != "one-value":
-        text = f"the largest of {len(rows)} parts has {max(rows) / mean:.1f} times the mean of {mean:.0f} rows"
-        found.append({"code": "skew", "text": f"{text}: statistics may be old (ANALYZE)"})
-    for name, reasons in sorted(_sum2(r.special for r in results).items()):
-        for reason, count in sorted(reasons.items()):
-            text = f"{count} values of {name} ({reason}) were replaced by --special {plan.source.query.special or ''}"
-            found.append({"code": "special", "column": name, "reason": reason, "count": count, "text": text.rstrip()})
-    for name, count in sorted(_sum(r.rounded for r in results).items()):
-        text = f"{count} values of {name} were rounded by --cast {plan.source.query.cast}"
-        found.append({"code": "rounded", "column": name, "count": count, "text": text})
-    for one in plan.schema:
-        if one.read_as:
-            text = f"{one.name} ({one.source_type}) is read as the server's own text"
-            found.append({"code": "read-as-text", "column": one.name, "text": text})
-    seen = dict.fromkeys([*plan.facts.notes, *(w for r in results for w in r.warnings)])
-    found += [{"code": "note", "text": text} for text in seen]
-    return found
-
-
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
-    total: dict[str, int] = {}
-    for one in counts:
-        for name, count in one.items():
-            total[name] = total.get(name, 0) + count
-    return total
-
-
-def _sum2(counts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
-    total: dict[str, dict[str, int]] = {}
-    for one in counts:
-        for name, reasons in one.items():
-            total[name] = _sum((total.get(name, {}), reasons))
-    return total
-
-
-def _rfc3339(moment: datetime) -> str:
-    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")

@@ -1,0 +1,163 @@
+"""What a run leaves to be kept: counts, parts and warnings, as the manifest lists them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from connectors.base import PartRecord, Requires, SourceRecord
+from etl.core.partition import describe, slice_json
+from etl.planning.compile import NOTES_ONLY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from datetime import datetime
+
+    from etl.core.partition import Snapshot
+    from etl.engine.base import EngineChoice
+    from etl.planning.compile import JobPlan
+    from etl.run.task import PartResult
+
+SKEW_ROWS = 1000
+"""From so many rows per part up, uneven parts are worth a warning."""
+SKEW = 1.5
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """What is known of a job of which all parts are staged.
+
+    Attributes:
+        run_id: The run's name.
+        at: The snapshot that was read.
+        plan: What was read.
+        results: Of every part, in order.
+        attempts: Of every part, by its index.
+        whole: Rows of the whole source where they were counted.
+        started, finished: In UTC.
+        engine: What read.
+        warnings: Of the run and of reading this job.
+    """
+
+    run_id: str
+    at: Snapshot
+    plan: JobPlan
+    results: Sequence[PartResult]
+    attempts: Mapping[int, int]
+    whole: int | None
+    started: datetime
+    finished: datetime
+    engine: EngineChoice
+    warnings: tuple[Mapping[str, object], ...]
+
+
+def required(kept: Kept, dataset: int, /) -> Requires:
+    """What must hold when a dataset of the job is committed, and what is recorded with it."""
+    plan, results = kept.plan, kept.results
+    query = plan.source.query
+    read = sum(r.rows_read for r in results)
+    staged = [r.staged[dataset] for r in results]
+    return Requires(
+        run_id=kept.run_id,
+        rows=read if kept.whole is None else kept.whole,
+        snapshot=kept.at,
+        source=SourceRecord(
+            name=plan.job.read.name,
+            connector=plan.source.endpoint.scheme.partition("+")[0],
+            dialect=plan.source.endpoint.scheme,
+            server_version=kept.at.server,
+            url=plan.source.endpoint.display(),
+            query=query.sql or query.table or "",
+            tables=(query.table,) if query.table else (),
+            cut={
+                "partitions": len(results),
+                "reason": plan.parts.reason,
+                "why": plan.parts.why,
+                "remedy": plan.parts.remedy,
+                "whole_counted": kept.whole is not None,
+            },
+            rows_read=read,
+            rows_written=sum(s.rows for s in staged),
+            rows_dropped=_sum(s.dropped for s in staged),
+            started=_rfc3339(kept.started),
+            finished=_rfc3339(kept.finished),
+        ),
+        parts=tuple(_part(result, dataset, kept.attempts[result.part.index]) for result in results),
+        special=_sum2(r.special for r in results),
+        rounded=_sum(r.rounded for r in results),
+        warnings=kept.warnings,
+        engine=kept.engine.name,
+        workers=kept.engine.workers,
+    )
+
+
+def _part(result: PartResult, dataset: int, attempts: int) -> PartRecord:
+    staged = result.staged[dataset]
+    return PartRecord(
+        index=result.part.index,
+        key=result.part.key(),
+        slice=slice_json(result.part.slice),
+        predicate=describe(result.part.slice),
+        rows_counted=result.rows_counted,
+        rows_read=result.rows_read,
+        rows=staged.rows,
+        bytes=sum(f.bytes for f in staged.files),
+        seconds=round(result.seconds, 3),
+        attempts=attempts,
+    )
+
+
+def each_once(warnings: Iterable[Mapping[str, object]]) -> tuple[Mapping[str, object], ...]:
+    """The warnings in their order, without repetitions."""
+    found: list[Mapping[str, object]] = []
+    for one in warnings:
+        if one not in found:
+            found.append(one)
+    return tuple(found)
+
+
+def of_reading(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str, object]]:
+    """What the user should know of a job besides its rows."""
+    found: list[Mapping[str, object]] = []
+    parts = plan.parts
+    if parts.reason and parts.reason not in NOTES_ONLY:
+        found.append({"code": parts.reason, "text": f"{parts.why.rstrip('.')}. {parts.remedy}".rstrip()})
+    rows = [r.rows_read for r in results]
+    mean = sum(rows) / len(rows)
+    if mean >= SKEW_ROWS and max(rows) > SKEW * mean and parts.reason != "one-value":
+        text = f"the largest of {len(rows)} parts has {max(rows) / mean:.1f} times the mean of {mean:.0f} rows"
+        found.append({"code": "skew", "text": f"{text}: statistics may be old (ANALYZE)"})
+    for name, reasons in sorted(_sum2(r.special for r in results).items()):
+        for reason, count in sorted(reasons.items()):
+            text = f"{count} values of {name} ({reason}) were replaced by --special {plan.source.query.special or ''}"
+            found.append({"code": "special", "column": name, "reason": reason, "count": count, "text": text.rstrip()})
+    for name, count in sorted(_sum(r.rounded for r in results).items()):
+        text = f"{count} values of {name} were rounded by --cast {plan.source.query.cast}"
+        found.append({"code": "rounded", "column": name, "count": count, "text": text})
+    for one in plan.schema:
+        if one.read_as:
+            text = f"{one.name} ({one.source_type}) is read as the server's own text"
+            found.append({"code": "read-as-text", "column": one.name, "text": text})
+    seen = dict.fromkeys([*plan.facts.notes, *(w for r in results for w in r.warnings)])
+    found += [{"code": "note", "text": text} for text in seen]
+    return found
+
+
+def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+    total: dict[str, int] = {}
+    for one in counts:
+        for name, count in one.items():
+            total[name] = total.get(name, 0) + count
+    return total
+
+
+def _sum2(counts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[str, int]]:
+    total: dict[str, dict[str, int]] = {}
+    for one in counts:
+        for name, reasons in one.items():
+            total[name] = _sum((total.get(name, {}), reasons))
+    return total
+
+
+def _rfc3339(moment: datetime) -> str:
+    return moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
