@@ -105,6 +105,24 @@ def load(folder: Path, environment: Mapping[str, str], /) -> Settings:
     return Settings(path, {name: _connection(path, name, one) for name, one in connections.items()}, str(path))
 
 
+def launched(environment: Mapping[str, str] | None = None, /) -> tuple[int, int] | None:
+    """Rank and world size that a launcher (torchrun and its like) put into `RANK` and `WORLD_SIZE`; None: none did.
+
+    Raises:
+        ConfigError: One is missing, or they are no rank of a world.
+    """
+    at = os.environ if environment is None else environment
+    rank, world = at.get("RANK", "").strip(), at.get("WORLD_SIZE", "").strip()
+    if not rank and not world:
+        return None
+    if not (rank.isdecimal() and world.isdecimal() and int(rank) < int(world)):
+        raise ConfigError(
+            f"the environment says RANK={rank!r} and WORLD_SIZE={world!r}, which is no rank of a world",
+            hint="Set both as numbers, RANK from 0 to WORLD_SIZE - 1, or neither, or give rank= and world_size=.",
+        )
+    return int(rank), int(world)
+
+
 def endpoint(source: str, /, *, at: Settings | None = None) -> Endpoint:
     """The endpoint of a source as the user typed it: a URL, or the name of a connection.
 
