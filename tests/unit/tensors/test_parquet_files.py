@@ -181,6 +181,7 @@ def test_encodings_follow_what_pays() -> None:
     found = choose_encodings(table)
     assert found.delta == ("sorted", "near")
     assert found.dictionary == ("few", "rounded", "word", "null")
+    assert found.lengths == ("text", "alphabet")
     assert found.statistics == ("sorted", "few", "near", "many", "floats", "rounded", "alphabet", "null")
 
 
