@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 import pyarrow.parquet as pq
 
-from etl.core.errors import ConfigError, Damaged, DatasetError, EtlError
+from etl.core.errors import ConfigError, Damaged, EtlError
 from etl.core.schema import nearest
 from etl.tensors.formats.safetensors import DTYPES, read_header
-from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, FileEntry, Manifest, integer, sequence, sha256_hex
-from etl.tensors.publish import current
+from etl.tensors.manifest import CURRENT, VERSIONS, FileEntry, Manifest, integer, sequence, sha256_hex
 from etl.tensors.storage import LocalStorage, failed, local_path, sha256_of
+from etl.tensors.versions import current, located, required, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -151,7 +151,7 @@ class Dataset:
         Raises:
             FileNotFoundError: In neither.
         """
-        return _located(self.path, path)
+        return located(self.path, path)
 
     def verify(self, level: Verify = "sha256", /) -> None:
         """Hold that the files are what the manifest says.
@@ -230,40 +230,11 @@ def open_dataset(path: str | Path, /, version: int | None = None, verify: Verify
     if verify not in ("none", "size", "sha256"):
         raise ConfigError(f"unknown verify {verify!r}", hint="Use none, size or sha256.")
     folder = local_path(os.fspath(path))
-    manifest = current(folder)
-    if manifest is None:
-        why = "is not there"
-        if folder.exists():
-            why = "holds no dataset (no _manifest.json)" if folder.is_dir() else "is a file, not a dataset's folder"
-        raise DatasetError(f"{folder} {why}", hint="Name the folder that was given as --to.")
-    if version is not None and version != manifest.version:
-        manifest = _older(folder, version, manifest)
+    manifest = version_of(folder, required(folder), version)
     dataset = Dataset(folder, manifest)
     if verify != "none":
         dataset.verify(verify)
     return dataset
-
-
-def _older(folder: Path, version: int, newest: Manifest) -> Manifest:
-    path = folder / VERSIONS / f"{version:06d}.json"
-    # A commit that died before its switch leaves a number above the current one: such a version never was.
-    try:
-        text = path.read_bytes() if version <= newest.version else None
-    except FileNotFoundError:
-        text = None
-    if text is None:
-        have = sorted(int(p.stem) for p in path.parent.glob("*.json") if p.stem.isdigit())
-        shown = ", ".join(str(v) for v in have if v <= newest.version)
-        raise DatasetError(f"{folder} has no version {version}", hint=f"It has {shown}.", version=version)
-    return Manifest.from_json(text, where=str(path))
-
-
-def _located(folder: Path, path: str) -> Path:
-    """`<path>`, then `_retired/<path>.old`, then `<path>` once more: a rollback may move it between two looks."""
-    for place in (folder / path, folder / RETIRED / f"{path}.old", folder / path):
-        if place.is_file():
-            return place
-    raise FileNotFoundError(str(folder / path))
 
 
 def _faults(dataset: Dataset, level: Verify) -> Iterator[str]:
@@ -281,7 +252,7 @@ def _faults(dataset: Dataset, level: Verify) -> Iterator[str]:
 
 def _file_faults(folder: Path, path: str, size: int, digest: str, level: Verify) -> Iterator[str]:
     try:
-        place = _located(folder, path)
+        place = located(folder, path)
         have = place.stat().st_size
         if have != size:
             yield f"{path} has {have} bytes, not {size} (sha256 {sha256_of(place)}, not {digest})"
@@ -296,7 +267,7 @@ def _file_faults(folder: Path, path: str, size: int, digest: str, level: Verify)
 def _content_faults(dataset: Dataset, file: FileEntry, path: str) -> Iterator[str]:
     """A file whose hash is right holds what the manifest says of it."""
     try:
-        place = _located(dataset.path, path)
+        place = located(dataset.path, path)
         if path.endswith(".parquet"):
             rows = pq.read_metadata(place).num_rows
             if rows != file.rows:

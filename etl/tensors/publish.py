@@ -1,56 +1,30 @@
-"""How a version becomes visible: stages beside the dataset, one switch, and the cleaning up after dead runs.
+"""How a version becomes visible: one switch, which every operation shares.
 
-A stage is a hidden sibling folder `.<name>.cuetl-<run id>` on the same file system. Publishing completes it with hard
-links to everything that stays, then exchanges it with the live folder: a reader that lists the folder sees all of the
-old version or all of the new one. The old tree then bears the stage's name until readers that listed it are done.
+Publishing completes a stage with hard links to everything that stays, then exchanges it with the live folder: a reader
+that lists the folder sees all of the old version or all of the new one.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import re
 import shutil
-import socket
-import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl.core.canonical import canonical_json
-from etl.core.errors import CommitConflict, ConfigError, Damaged, DatasetError, EtlError
+from etl.core.errors import CommitConflict, ConfigError, Damaged, DatasetError
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, Manifest
+from etl.tensors.stages import OWNER, sweep
 from etl.tensors.storage import LocalStorage, exchange, failed, locked
+from etl.tensors.versions import current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from connectors.base import Mode
 
-OWNER = ".owner.json"
-"""In a stage: which process makes it. Gone before the switch."""
-OLD_TREE_SECONDS = 600
-"""A listing that began before a switch may still be opening files of the old tree for this long."""
-FOREIGN_STAGE_SECONDS = 86_400
-"""A stage of another machine counts as dead when nothing in it changed for this long."""
 _STORAGE = LocalStorage()
-
-
-def current(target: Path, /) -> Manifest | None:
-    """The manifest of the version that readers see; None where there is no dataset.
-
-    Raises:
-        Damaged: There is one that cannot be read.
-    """
-    path = target / CURRENT
-    try:
-        text = path.read_bytes()
-    except (FileNotFoundError, NotADirectoryError):
-        return None
-    except OSError as error:
-        raise failed(f"cannot read the dataset {target}", error) from error
-    return Manifest.from_json(text, where=str(path))
 
 
 def check_target(target: Path, mode: Mode, /) -> Manifest | None:
@@ -142,108 +116,6 @@ def _probe_exchange(target: Path) -> None:
                 folder.rmdir()
 
 
-def open_stage(target: Path, run_id: str, /) -> Path:
-    """Clean up after dead runs, then make this run's stage.
-
-    Raises:
-        ConfigError: The run id cannot be part of a file name.
-        DatasetError: The file system refused.
-    """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", run_id):
-        raise ConfigError(f"run id {run_id!r} cannot be part of a file name", hint="Use letters, digits, _, . and -.")
-    stage = target.parent / f".{target.name}.cuetl-{run_id}"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with locked(target.parent):
-            sweep(target)
-            if stage.exists():
-                raise ConfigError(f"another run named {run_id} is writing to {target}", hint="Use another run id.")
-            stage.mkdir()
-            _STORAGE.put(stage / OWNER, canonical_json(_owner()))
-    except OSError as error:
-        raise failed(f"cannot write beside {target}", error) from error
-    return stage
-
-
-def sweep(target: Path, /) -> None:
-    """Remove stages of dead runs and old trees that nobody reads any more; call it under the lock.
-
-    Only hidden siblings that bear our name and hold our marks are touched.
-    """
-    live = current(target)
-    prefix = f".{target.name}.cuetl-"
-    for entry in os.scandir(target.parent):
-        if not entry.name.startswith(prefix) or not entry.is_dir(follow_symlinks=False):
-            continue
-        stage = Path(entry.path)
-        if (stage / OWNER).exists():
-            dead = _owner_is_dead(stage)
-        elif (stage / CURRENT).exists():
-            # Without an owner it is the old tree of a switch, or a commit that died just before its switch.
-            try:
-                tree = current(stage)
-            except EtlError:
-                tree = None
-            newer = tree is not None and (live is None or tree.version > live.version)
-            about = entry.stat(follow_symlinks=False)
-            dead = newer or time.time() - max(about.st_ctime, about.st_mtime) > OLD_TREE_SECONDS
-        else:
-            with suppress(OSError):
-                stage.rmdir()
-            continue
-        if dead:
-            shutil.rmtree(stage, ignore_errors=True)
-
-
-def _owner() -> dict[str, object]:
-    return {"host": _host(), "pid": os.getpid(), "started": _started(os.getpid())}
-
-
-def _host() -> str:
-    """This machine, boot and process namespace: within it a process id means one process."""
-    parts = [socket.gethostname()]
-    with suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))  # noqa: PTH115 - not a path
-    return " ".join(parts)
-
-
-def _started(pid: int) -> str:
-    """When a process started, in clock ticks since boot; "" when it is gone or the system does not say."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in {"Z", "X"} else fields[19]
-
-
-def _owner_is_dead(stage: Path) -> bool:
-    try:
-        owner = json.loads((stage / OWNER).read_bytes())
-        host, pid, started = str(owner["host"]), int(owner["pid"]), str(owner["started"])
-    except (OSError, ValueError, KeyError, TypeError):
-        host, pid, started = "", 0, ""
-    if host == _host():
-        if Path("/proc/self/stat").exists():
-            return _started(pid) != started
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        return False
-    newest = max((os.lstat(stage / name).st_mtime for name in _STORAGE.list(stage)), default=stage.stat().st_mtime)
-    return time.time() - newest > FOREIGN_STAGE_SECONDS
-
-
-def drop_stage(stage: Path, /) -> None:
-    """Remove a stage that was not published; may be called twice. An old tree under its name stays."""
-    if (stage / OWNER).exists():
-        shutil.rmtree(stage, ignore_errors=True)
-
-
 def publish(
     target: Path,
     stage: Path,
@@ -251,6 +123,9 @@ def publish(
     begun_at: int | None,
     make: Callable[[Manifest | None, int], Manifest],
     /,
+    *,
+    instead: frozenset[str] = frozenset(),
+    gone: frozenset[str] = frozenset(),
 ) -> Manifest:
     """Make the stage the current version in one switch. Only files that the new manifest lists may be in it.
 
@@ -260,6 +135,9 @@ def publish(
         mode: create, replace or append.
         begun_at: The version that was current when the run began; None: there was none.
         make: Called under the lock with the parent manifest and the new version's number.
+        instead: Further files of the stage, which the new manifest does not list: they come in the place of `gone`.
+        gone: Files of the live folder that no version needs any more and that must not outlive this call. With any,
+            old trees are removed at once too.
 
     Returns:
         The manifest as published.
@@ -270,7 +148,10 @@ def publish(
     """
     try:
         with locked(target.parent):
-            return _publish(target, stage, mode, begun_at, make)
+            made = _publish(target, stage, mode, begun_at, make, instead, gone)
+            if gone:
+                sweep(target, trees=True)
+            return made
     except OSError as error:
         raise failed(f"cannot publish {target}", error) from error
 
@@ -298,29 +179,42 @@ def _publish(
     mode: Mode,
     begun_at: int | None,
     make: Callable[[Manifest | None, int], Manifest],
+    instead: frozenset[str],
+    gone: frozenset[str],
 ) -> Manifest:
     live = check_parent(target, mode, begun_at)
     number, manifest = _claim(target, live, make)
     versions = stage / VERSIONS
     versions.mkdir(exist_ok=True)
     listed = manifest.data_paths
-    _drop_unlisted(stage, listed)
+    _drop_unlisted(stage, listed | instead)
     text = manifest.to_json()
     if live is None:
         _STORAGE.put(versions / f"{number:06d}.json", text)
-    retired = live.data_paths - listed if live else frozenset()
+    moves: Mapping[str, str | None] = {}
     if live is not None:
-        _carry(target, stage, retired)
+        moves = dict.fromkeys(gone, None) | _moves(target, live.data_paths, listed, gone)
+        _carry(target, stage, moves)
         shutil.copymode(target, stage)
     _STORAGE.put(stage / CURRENT, text)
     for path in listed:
         if not (stage / path).is_file():
             raise Damaged(f"{path} of {target} is missing, so no version that lists it can be published", path=path)
     (stage / OWNER).unlink()
-    _make_durable(stage, target, listed - (live.data_paths if live else frozenset()))
+    _make_durable(stage, target, (listed - (live.data_paths if live else frozenset())) | instead)
     if _STORAGE.switch(stage, target):
-        _after_switch(stage, target, retired)
+        _after_switch(stage, target, moves)
     return manifest
+
+
+def _moves(target: Path, live: frozenset[str], listed: frozenset[str], gone: frozenset[str]) -> dict[str, str | None]:
+    """Where files of the live folder go: data that is replaced to `_retired`, data that is listed again out of it."""
+    moves: dict[str, str | None] = {path: f"{RETIRED}/{path}.old" for path in live - listed - gone}
+    for path in listed - live:
+        retired = f"{RETIRED}/{path}.old"
+        if not (target / path).exists() and (target / retired).is_file():
+            moves[retired] = path
+    return moves
 
 
 def _claim(
@@ -350,13 +244,12 @@ def _drop_unlisted(stage: Path, listed: frozenset[str]) -> None:
             (stage / path).unlink()
 
 
-def _carry(target: Path, stage: Path, retired: frozenset[str]) -> None:
-    """Link everything of the live folder into the stage: data that is replaced under its name in `_retired`."""
+def _carry(target: Path, stage: Path, moves: Mapping[str, str | None]) -> None:
+    """Link everything of the live folder into the stage, under its own name or the one that it moves to."""
     for path in _STORAGE.list(target):
-        if path == CURRENT:
-            continue
-        name = f"{RETIRED}/{path}.old" if path in retired else path
-        _STORAGE.link(target / path, stage / name)
+        name = moves.get(path, path)
+        if path != CURRENT and name is not None:
+            _STORAGE.link(target / path, stage / name)
     for at, folders, _ in os.walk(target):
         for folder in folders:
             if not Path(at, folder).is_symlink():
@@ -373,11 +266,11 @@ def _make_durable(stage: Path, target: Path, new: frozenset[str]) -> None:
         _STORAGE.fsync(target / VERSIONS)
 
 
-def _after_switch(old: Path, target: Path, retired: frozenset[str]) -> None:
+def _after_switch(old: Path, target: Path, moves: Mapping[str, str | None]) -> None:
     """Files that came into the folder between listing and switch follow it; then the old tree's clock starts."""
     with suppress(OSError):
         for path in _STORAGE.list(old):
-            name = f"{RETIRED}/{path}.old" if path in retired else path
-            if path != CURRENT and not os.path.lexists(target / name):
+            name = moves.get(path, path)
+            if path != CURRENT and name is not None and not os.path.lexists(target / name):
                 _STORAGE.link(old / path, target / name)
         os.utime(old)

@@ -22,8 +22,9 @@ from etl.tensors.join import groups, join_parquet, join_tensors
 from etl.tensors.manifest import FileEntry, Manifest, StoredFile
 from etl.tensors.options import WriteOptions
 from etl.tensors.pack import PackPlan, plan_columns
-from etl.tensors.publish import check_parent, check_target, drop_stage, open_stage, publish
+from etl.tensors.publish import check_parent, check_target, publish
 from etl.tensors.split import SplitRecipe, recipe
+from etl.tensors.stages import drop_stage, open_stage
 from etl.tensors.storage import failed, local_path
 from etl.tensors.views import mask_of
 

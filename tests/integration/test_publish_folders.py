@@ -27,7 +27,7 @@ from etl.core.errors import (
     SchemaError,
 )
 from etl.core.partition import Pages, Partition
-from etl.tensors import publish
+from etl.tensors import stages
 from etl.tensors.dataset import open_dataset
 from etl.tensors.options import WriteOptions
 from etl.tensors.sink import DatasetSession, DatasetSink
@@ -235,7 +235,7 @@ def test_a_failed_part_leaves_no_file(tmp_path: Path) -> None:
 
     with pytest.raises(DatasetError, match="gone"):
         session.stage(Partition(0, Pages(0, 1)), 1, broken())
-    assert [p.name for p in session.folder.iterdir()] == [publish.OWNER]
+    assert [p.name for p in session.folder.iterdir()] == [stages.OWNER]
     session.abort()
 
 
@@ -261,7 +261,7 @@ def test_old_trees_go_when_nobody_can_be_reading_them(tmp_path: Path, monkeypatc
     export(out, TABLE, mode="replace", run_id="r2")
     begin(out, TABLE, mode="replace", run_id="r3").abort()
     assert hidden(tmp_path) == [".out.cuetl-r2"]
-    monkeypatch.setattr(publish, "OLD_TREE_SECONDS", -1)
+    monkeypatch.setattr(stages, "OLD_TREE_SECONDS", -1)
     begin(out, TABLE, mode="replace", run_id="r3").abort()
     assert hidden(tmp_path) == []
     assert [len(open_dataset(out, v, "sha256")) for v in (1, 2)] == [100, 100]

@@ -1,0 +1,194 @@
+"""Stages: the hidden siblings in which a version is made, and what is left of those of dead runs and of old switches.
+
+A stage is `.<name>.cuetl-<run id>` beside the dataset, on the same file system. After a switch the old tree bears its
+name until readers that listed it are done.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import socket
+import time
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+from etl.core.canonical import canonical_json
+from etl.core.errors import ConfigError, EtlError
+from etl.tensors.manifest import CURRENT
+from etl.tensors.storage import LocalStorage, failed, locked
+from etl.tensors.versions import current
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+Kind: TypeAlias = Literal["living", "dead", "tree", "empty"]
+
+OWNER = ".owner.json"
+"""In a stage: which process makes it. Gone before the switch."""
+OLD_TREE_SECONDS = 600
+"""A listing that began before a switch may still be opening files of the old tree for this long."""
+FOREIGN_STAGE_SECONDS = 86_400
+"""A stage of another machine counts as dead when nothing in it changed for this long."""
+_STORAGE = LocalStorage()
+
+
+@dataclass(frozen=True, slots=True)
+class Sibling:
+    """A hidden folder beside a dataset that bears our name and holds our marks.
+
+    Attributes:
+        path: Where it is.
+        kind: "living" or "dead": the stage of a run; "tree": what a switch left; "empty": not yet a stage, or no more.
+        due: Whether nobody can need it any more: a dead stage, or a tree that no reader can still be listing.
+    """
+
+    path: Path
+    kind: Kind
+    due: bool
+
+    @property
+    def run_id(self) -> str:
+        """The run whose name it bears."""
+        return self.path.name.rpartition(".cuetl-")[2]
+
+
+def open_stage(target: Path, run_id: str, /) -> Path:
+    """Clean up after dead runs, then make this run's stage.
+
+    Raises:
+        ConfigError: The run id cannot be part of a file name.
+        DatasetError: The file system refused.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", run_id):
+        raise ConfigError(f"run id {run_id!r} cannot be part of a file name", hint="Use letters, digits, _, . and -.")
+    stage = target.parent / f".{target.name}.cuetl-{run_id}"
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with locked(target.parent):
+            sweep(target)
+            if stage.exists():
+                raise ConfigError(f"another run named {run_id} is writing to {target}", hint="Use another run id.")
+            stage.mkdir()
+            _STORAGE.put(stage / OWNER, canonical_json(_owner()))
+    except OSError as error:
+        raise failed(f"cannot write beside {target}", error) from error
+    return stage
+
+
+def siblings(target: Path, /) -> Iterator[Sibling]:
+    """The stages and old trees of a dataset; call it under the lock, else they change while one looks.
+
+    Raises:
+        Damaged: The dataset's manifest cannot be read.
+    """
+    live = current(target)
+    prefix = f".{target.name}.cuetl-"
+    if not target.parent.is_dir():
+        return
+    for entry in sorted(os.scandir(target.parent), key=lambda e: e.name):
+        if not entry.name.startswith(prefix) or not entry.is_dir(follow_symlinks=False):
+            continue
+        stage = Path(entry.path)
+        if (stage / OWNER).exists():
+            dead = _owner_is_dead(stage)
+            yield Sibling(stage, "dead" if dead else "living", dead)
+        elif (stage / CURRENT).exists():
+            # Without an owner it is the old tree of a switch, or a commit that died just before its switch.
+            try:
+                tree = current(stage)
+            except EtlError:
+                tree = None
+            newer = tree is not None and (live is None or tree.version > live.version)
+            about = entry.stat(follow_symlinks=False)
+            old = time.time() - max(about.st_ctime, about.st_mtime) > OLD_TREE_SECONDS
+            yield Sibling(stage, "tree", newer or old)
+        else:
+            yield Sibling(stage, "empty", due=False)
+
+
+def sweep(target: Path, /, *, trees: bool = False) -> list[Sibling]:
+    """Remove stages of dead runs and old trees that nobody reads any more; call it under the lock.
+
+    Args:
+        target: The dataset.
+        trees: Remove old trees of whatever age: a listing that is still being read then meets names that are gone.
+
+    Returns:
+        What was removed.
+    """
+    removed: list[Sibling] = []
+    for one in siblings(target):
+        if one.due or (trees and one.kind == "tree"):
+            _remove(one.path)
+            removed.append(one)
+        elif one.kind == "empty":
+            with suppress(OSError):
+                one.path.rmdir()
+    return removed
+
+
+def _owner() -> dict[str, object]:
+    return {"host": _host(), "pid": os.getpid(), "started": _started(os.getpid())}
+
+
+def _host() -> str:
+    """This machine, boot and process namespace: within it a process id means one process."""
+    parts = [socket.gethostname()]
+    with suppress(OSError):
+        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
+        parts.append(os.readlink("/proc/self/ns/pid"))  # noqa: PTH115 - not a path
+    return " ".join(parts)
+
+
+def _started(pid: int) -> str:
+    """When a process started, in clock ticks since boot; "" when it is gone or the system does not say."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+    fields = stat.rpartition(")")[2].split()
+    return "" if fields[0] in {"Z", "X"} else fields[19]
+
+
+def _owner_is_dead(stage: Path) -> bool:
+    try:
+        owner = json.loads((stage / OWNER).read_bytes())
+        host, pid, started = str(owner["host"]), int(owner["pid"]), str(owner["started"])
+    except (OSError, ValueError, KeyError, TypeError):
+        host, pid, started = "", 0, ""
+    if host == _host():
+        if Path("/proc/self/stat").exists():
+            return _started(pid) != started
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        except PermissionError:
+            return False
+        return False
+    newest = max((os.lstat(stage / name).st_mtime for name in _STORAGE.list(stage)), default=stage.stat().st_mtime)
+    return time.time() - newest > FOREIGN_STAGE_SECONDS
+
+
+def drop_stage(stage: Path, /) -> None:
+    """Remove a stage that was not published; may be called twice. An old tree under its name stays."""
+    if (stage / OWNER).exists():
+        _remove(stage)
+
+
+def _remove(stage: Path) -> None:
+    """Its marks go last, so that whoever finds the rest of a removal that was cut short knows it for ours."""
+    with suppress(OSError):
+        for entry in os.scandir(stage):
+            if entry.name in {OWNER, CURRENT}:
+                continue
+            if entry.is_dir(follow_symlinks=False):
+                shutil.rmtree(entry.path, ignore_errors=True)
+            else:
+                Path(entry.path).unlink(missing_ok=True)
+    shutil.rmtree(stage, ignore_errors=True)
