@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTEST := .venv/bin/python -m pytest -rs
 
-.PHONY: help demo test test-all check build bench sizes lock clean
+.PHONY: help demo test test-heavy test-all check build bench sizes lock clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -12,15 +12,19 @@ demo: ## set up, then build the demo shop and export tensors and Parquet from it
 	@.ci/setup product
 	@.venv/bin/cuetl demo --to build/demo
 
-test: ## set up, then all tests but those marked slow, on real servers started for them
+test: ## set up, then the quick tests, on real servers started for them
 	@.ci/setup product test
 	@.ci/setup servers
-	@$(PYTEST) -m "not slow and not gpu"
+	@$(PYTEST) -m "not slow and not framework and not gpu"
 
-test-all: ## all tests, the slow ones too
+test-heavy: ## the other tests: slow ones, and those that need torch, JAX or TensorFlow (installed into .venv)
 	@.ci/setup product test
 	@.ci/setup servers
-	@$(PYTEST) -m "not gpu"
+	@.ci/setup frameworks
+	@$(PYTEST) -m "(slow or framework) and not gpu"
+
+test-all: test ## all tests: those of test, then those of test-heavy
+	@$(MAKE) --no-print-directory test-heavy
 
 check: ## lint, format, types, layers
 	@.ci/setup product dev

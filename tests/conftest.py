@@ -6,4 +6,5 @@ pytest_plugins = [
     "tests.fix_servers",
     "tests.fix_mariadb",
     "tests.fix_proxy",
+    "tests.fix_frameworks",
 ]

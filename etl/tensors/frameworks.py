@@ -28,8 +28,9 @@ _ADVICE = {
     "tensorflow": "Install it with the extra: pip install 'cuetl[tensorflow]'.",
     "cupy": "Install the package that fits the CUDA of this machine: pip install cupy-cuda12x or cupy-cuda13x.",
 }
-_JAX_ALIGN = 64
-"""XLA takes memory of the host as it is when it begins at a multiple; else it copies."""
+_ALIGN = 64
+"""JAX and TensorFlow take memory of the host as it is when it begins at a multiple. Elsewhere JAX would copy it, and
+TensorFlow would take it and abort the process at the first operation (measured with 2.21), so it gets a copy too."""
 _NARROW = {"int64": "int32", "uint64": "uint32", "float64": "float32"}
 """What JAX makes of the 64-bit types while x64 is off."""
 
@@ -56,9 +57,9 @@ def framework_of(name: str | None, device: str | None, /) -> Framework:
 def hand_over(array: NDArray[Any], framework: str, device: str | None, /, *, dtype: str, name: str = "") -> Any:
     """The array as the framework's own, on the device: same shape, same dtype, every bit kept.
 
-    The memory is shared on the host (JAX: where it begins at a multiple of 64 bytes), unless the array is read-only
-    or not contiguous, then it is copied first. Booleans stay booleans; TensorFlow takes them across as uint8 and casts
-    them back. NumPy has no bfloat16 of its own: `ml_dtypes.bfloat16` where that package is, else uint16 bits.
+    The memory is shared on the host (JAX, TensorFlow: where it begins at a multiple of 64 bytes), unless the array is
+    read-only or not contiguous, then it is copied first. Booleans stay booleans; TensorFlow takes them across as uint8
+    and casts them back. NumPy has no bfloat16 of its own: `ml_dtypes.bfloat16` where that package is, else uint16 bits.
 
     Args:
         array: Any shape; bfloat16 as uint16 bits.
@@ -122,6 +123,11 @@ def _sound(array: NDArray[Any]) -> NDArray[Any]:
     return np.require(array, requirements=["C", "A", "W"])
 
 
+def _aligned(array: NDArray[Any]) -> bool:
+    """Whether XLA can take the memory as it is. An array without items has none."""
+    return array.size > 0 and array.ctypes.data % _ALIGN == 0
+
+
 def _to_numpy(array: NDArray[Any], device: str | None, dtype: str) -> NDArray[Any]:
     if device not in {None, "cpu"}:
         raise ConfigError(f"NumPy arrays cannot lie on {device}", hint="Name a framework, or leave the device out.")
@@ -159,8 +165,9 @@ def _to_jax(array: NDArray[Any], device: str | None, dtype: str, name: str) -> A
     elif dtype in _NARROW and not jax.config.jax_enable_x64:
         found = _narrowed(array, dtype, name)
     found = _sound(found)
-    aligned = found.ctypes.data % _JAX_ALIGN == 0 and found.size and dtype != "bfloat16"
-    given = jax.dlpack.from_dlpack(found) if aligned else jax.numpy.array(found)
+    # NumPy's DLPack knows no bfloat16.
+    shared = _aligned(found) and dtype != "bfloat16"
+    given = jax.dlpack.from_dlpack(found) if shared else jax.numpy.array(found)
     if device is None:
         return given if jax.default_backend() == "cpu" else jax.device_put(given, jax.devices()[0])
     kind, _, number = device.partition(":")
@@ -202,8 +209,8 @@ def _to_tensorflow(array: NDArray[Any], device: str | None, dtype: str) -> Any:
     found = _sound(array)
     if dtype == "bool":
         found = found.view(np.uint8)
-    # DLPack gives no address for an array without items.
-    given = tf.experimental.dlpack.from_dlpack(found.__dlpack__()) if found.size else tf.convert_to_tensor(found)
+    shared = _aligned(found)
+    given = tf.experimental.dlpack.from_dlpack(found.__dlpack__()) if shared else tf.constant(found)
     if dtype == "bool":
         given = tf.cast(given, tf.bool)
     if dtype == "bfloat16":
@@ -211,12 +218,13 @@ def _to_tensorflow(array: NDArray[Any], device: str | None, dtype: str) -> Any:
     if device is None or device == "cpu":
         return given
     kind, _, number = device.partition(":")
-    word = f"/device:{'GPU' if kind == 'cuda' else kind.upper()}:{number or 0}"
-    try:
-        with tf.device(word):
-            return tf.identity(given)
-    except (ValueError, RuntimeError, tf.errors.OpError) as error:
-        raise _no_device("tensorflow", device, error) from error
+    here = tf.config.list_logical_devices("GPU" if kind == "cuda" else kind.upper())
+    at = int(number) if number.isdecimal() else 0
+    if at >= len(here) or (number and not number.isdecimal()):
+        # TensorFlow itself would quietly take the CPU.
+        raise _no_device("tensorflow", device, ", ".join(d.name for d in tf.config.list_logical_devices()))
+    with tf.device(here[at].name):
+        return tf.identity(given)
 
 
 def _to_array_module(array: NDArray[Any], module: Any, device: str | None, /) -> Any:
@@ -230,8 +238,8 @@ def _to_array_module(array: NDArray[Any], module: Any, device: str | None, /) ->
         return module.asarray(array)
 
 
-def _no_device(framework: str, device: str, error: Exception) -> ConfigError:
-    return ConfigError(f"{framework} has no device {device} here: {error}", hint="Name one that it lists, or leave it.")
+def _no_device(framework: str, device: str, said: object) -> ConfigError:
+    return ConfigError(f"{framework} has no device {device} here ({said})", hint="Name one that it has, or none.")
 
 
 def _missing(framework: str, error: ImportError) -> MissingDriver:

@@ -1,0 +1,19 @@
+"""The frameworks that tensors are handed to: tests marked `framework(name)` need the package of that name."""
+
+from __future__ import annotations
+
+import importlib.util
+
+import pytest
+
+from tests.servers.process import unavailable
+
+NO_FRAMEWORK = "it is not installed in this environment: run 'make test-all'"
+
+
+@pytest.fixture(autouse=True)
+def _frameworks_of_the_test(request: pytest.FixtureRequest) -> None:
+    for mark in request.node.iter_markers("framework"):
+        for name in mark.args:
+            if importlib.util.find_spec(name) is None:
+                unavailable(name, NO_FRAMEWORK)
