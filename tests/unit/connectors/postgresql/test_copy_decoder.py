@@ -7,6 +7,8 @@ import struct
 import subprocess
 import sys
 from dataclasses import replace
+from decimal import Decimal
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -284,6 +286,28 @@ def test_numerics_of_any_weight_end(weight: int, precision: int) -> None:
     )
     assert value(plan, number((0, 0), weight)) == 0
     assert value(plan, number((), weight)) == 0
+
+
+@given(
+    digits=st.lists(st.integers(0, 9999) | st.sampled_from([0, 100, 9900, 10000, -1]), max_size=6),
+    weight=st.integers(-3, 5),
+    sign=st.sampled_from([0, 0x4000]),
+    precision=st.integers(1, 18),
+    data=st.data(),
+)
+def test_digits_are_the_decimal_that_they_spell_or_an_error(
+    digits: list[int], weight: int, sign: int, precision: int, data: st.DataObject
+) -> None:
+    scale = data.draw(st.integers(0, precision))
+    plan = ColumnPlan("v", Kind.NUMERIC, pa.decimal128(precision, scale))
+    raw = number(digits, weight, sign=sign)
+    spelt = sum((Fraction(10000) ** (weight - i) * d for i, d in enumerate(digits)), Fraction(0))
+    scaled = (-spelt if sign else spelt) * 10**scale
+    if all(0 <= d <= 9999 for d in digits) and scaled.denominator == 1 and abs(scaled) < 10**precision:
+        assert value(plan, raw).as_tuple() == Decimal(int(scaled)).scaleb(-scale).as_tuple()
+    else:
+        with pytest.raises((CastError, DataError)):
+            value(plan, raw)
 
 
 def test_null_in_a_column_that_says_not_null_is_an_error() -> None:
