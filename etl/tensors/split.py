@@ -15,19 +15,21 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl.core.errors import CastError, ConfigError
-from etl.tensors.hashing import first_words
-from etl.tensors.views import Column, valid_of, values_of
+from etl.tensors.hashing import words_of
+from etl.tensors.views import Column, buffer_of, mask_of, valid_of, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from etl.core.schema import Schema
 
 _WHOLE = 1 << 64
+_LOOK = 1024
 
 
 def cumulative_bounds(fractions: Sequence[str], /) -> tuple[int, ...]:
@@ -120,47 +122,19 @@ class SplitRecipe:
         if not rows:
             return np.zeros(0, dtype=np.uint8)
         columns = [batch.column(batch.schema.get_field_index(n)) for n in self.key]
-        codes: list[NDArray[np.int64]] = []
-        texts: list[list[bytes]] = []
         for name, column in zip(self.key, columns, strict=True):
-            code, text = self._parts(name, column, place)
-            codes.append(code)
-            texts.append(text)
-        salt = f"{self.salt}|".encode()
-        if len(self.key) == 1:
-            unique_words = first_words(salt + t for t in texts[0])
-            return self._locate(unique_words)[codes[0]]
-        combined = codes[0]
-        first = np.zeros(0, np.int64)
-        for code, text in zip(codes[1:], texts[1:], strict=True):
-            # Renumbered at each step, so that the product of cardinalities stays within rows * keys.
-            _, first, combined = np.unique(combined * len(text) + code, return_index=True, return_inverse=True)
-        messages = (salt + b"".join(t[c[row]] for c, t in zip(codes, texts, strict=True)) for row in first.tolist())
-        return self._locate(first_words(messages))[combined]
+            if column.null_count and self.null_key == "error":
+                raise CastError(
+                    f"the split key {name} is NULL in {column.null_count} of {rows} rows looked at in {place}",
+                    hint="Leave such rows out in the query, or split by another column.",
+                    column=name,
+                )
+        messages, codes = key_messages(columns, f"{self.salt}|".encode(), self.key, place)
+        return self._locate(words_of(messages))[codes]
 
     def _locate(self, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
         inner = np.array(self.bounds[:-1], dtype=np.uint64)
         return np.searchsorted(inner, words, side="right").astype(np.uint8)
-
-    def _parts(self, name: str, column: Column, place: str) -> tuple[NDArray[np.int64], list[bytes]]:
-        """Code per row and, per code, the part's `length:bytes`."""
-        if isinstance(column, pa.ExtensionArray):
-            column = column.storage
-        if isinstance(column, pa.DictionaryArray):
-            column = column.dictionary_decode()
-        if column.null_count and self.null_key == "error":
-            raise CastError(
-                f"the split key {name} is NULL in {column.null_count} of {len(column)} rows looked at in {place}",
-                hint="Leave such rows out in the query, or split by another column.",
-                column=name,
-            )
-        encoded = column.dictionary_encode()
-        indices = np.where(valid_of(encoded.indices), values_of(encoded.indices, np.int32), -1).astype(np.int64)
-        texts = key_texts(encoded.dictionary)
-        if column.null_count:
-            indices = np.where(indices < 0, len(texts), indices)
-        parts = [b"%d:%s" % (len(t), t) for t in texts]
-        return indices, [*parts, b"-1:"] if column.null_count else parts
 
 
 def recipe(
@@ -197,38 +171,212 @@ def _has_text(kind: Any) -> bool:
     )
 
 
+def key_messages(
+    columns: Sequence[Column], prefix: bytes, names: Sequence[str], place: str, /
+) -> tuple[Column, NDArray[np.int64]]:
+    """The distinct messages of rows with these key columns: prefix, then `length:bytes` of each; NULL is `-1:`.
+
+    Args:
+        columns: Equally long, of types that have a key text.
+        prefix: Before every message.
+        names: Of the columns, for messages.
+        place: What the rows are of, for messages.
+
+    Returns:
+        large_binary [distinct keys] and the place of every row's message in it, int64 [rows].
+
+    Raises:
+        CastError: An instant is finer than the key text holds.
+    """
+    codes: list[NDArray[np.int64]] = []
+    texts: list[Column] = []
+    for number, (name, column) in enumerate(zip(names, columns, strict=True)):
+        code, values = _distinct(column)
+        try:
+            text = key_column(values)
+        except pa.ArrowInvalid as error:
+            raise CastError(
+                f"the key {name} holds an instant in {place} that microseconds since 1970 do not hold: {error}",
+                hint="Round it in the query, or take another column.",
+                column=name,
+            ) from None
+        codes.append(code)
+        texts.append(_parts(text, b"" if number else prefix, null=bool(column.null_count)))
+    if len(texts) == 1:
+        return texts[0], codes[0]
+    combined, first = codes[0], np.arange(len(codes[0]))
+    for code, text in zip(codes[1:], texts[1:], strict=True):
+        # Renumbered at each step, so that the product of cardinalities stays within rows * keys.
+        _, first, combined = np.unique(combined * len(text) + code, return_index=True, return_inverse=True)
+    taken: list[Any] = []
+    for code, text in zip(codes, texts, strict=True):
+        places: Column = pa.array(code[first])
+        taken.append(text.take(places))
+    return pc.binary_join_element_wise(*taken, _scalar(b"")), combined
+
+
+def _distinct(column: Column) -> tuple[NDArray[np.int64], Column]:
+    """Code per row, and the distinct values; NULL is one more code.
+
+    Where a look at some rows finds hardly one twice, every row is its own: a digest costs less than a place in a large
+    table of values.
+    """
+    if isinstance(column, pa.ExtensionArray):
+        column = column.storage
+    if isinstance(column, pa.DictionaryArray):
+        column = column.dictionary_decode()
+    if not column.null_count and len(column) >= 2 * _LOOK:
+        some = column.take(pa.array(np.arange(_LOOK) * (len(column) // _LOOK)))
+        if len(some.unique()) > 0.9 * _LOOK:
+            return np.arange(len(column)), column
+    encoded = column.dictionary_encode()
+    codes = values_of(encoded.indices, np.int32).astype(np.int64)
+    if column.null_count:
+        codes = np.where(valid_of(encoded.indices), codes, len(encoded.dictionary))
+    return codes, encoded.dictionary
+
+
+def _scalar(value: bytes) -> Any:
+    return pa.scalar(value, pa.large_binary())
+
+
+def _parts(texts: Column, prefix: bytes, *, null: bool) -> Column:
+    """Prefix, length, `:` and text of each; with `null` one more part at the end."""
+    lengths = np.diff(_pieces(texts)[0])
+    found, places = np.arange(_LOOK), lengths
+    if len(lengths) and lengths.max() >= _LOOK:
+        found, places = np.unique(lengths, return_inverse=True)
+    heads: Column = pa.array([b"%s%d:" % (prefix, n) for n in found.tolist()], pa.large_binary())
+    at: Column = pa.array(places)
+    parts: Column = pc.binary_join_element_wise(heads.take(at), texts, _scalar(b""))
+    return pa.concat_arrays([parts, pa.array([prefix + b"-1:"], pa.large_binary())]) if null else parts
+
+
 def key_texts(values: Column, /) -> list[bytes]:
+    """The key text of each value (no NULLs), as `key_column`."""
+    return list(key_column(values).to_pylist())
+
+
+def key_column(values: Column, /) -> Column:
     """The key text of each value (no NULLs), by the recipe's table.
 
     Integers in decimal, bool as true/false, decimals without trailing zeros, text in NFC, bytes in lower hex (16 of
     them as a uuid), dates as `2026-01-02`, timestamps as `2026-01-02T03:04:05.000006Z`, floats by shortest text.
+
+    Returns:
+        large_binary [rows].
+
+    Raises:
+        pa.ArrowInvalid: An instant that int64 microseconds do not hold.
     """
     kind, types = values.type, pa.types
-    if types.is_integer(kind):
-        return [
-            b"%d" % v
-            for v in values_of(
-                values, f"{'u' if types.is_unsigned_integer(kind) else 'i'}{kind.bit_width // 8}"
-            ).tolist()
-        ]
-    if types.is_boolean(kind):
-        return [b"true" if v else b"false" for v in values.to_pylist()]
+    if types.is_integer(kind) or types.is_boolean(kind):
+        return _as_bytes(pc.cast(values, pa.string()))
     if types.is_string(kind) or types.is_large_string(kind):
-        return [(v if v.isascii() else unicodedata.normalize("NFC", v)).encode() for v in values.to_pylist()]
+        return _composed(values)
     if types.is_decimal(kind):
-        return [_decimal_text(v) for v in values.to_pylist()]
-    if types.is_fixed_size_binary(kind) and kind.byte_width == 16:
-        return [_uuid_text(v.hex()) for v in values.to_pylist()]
-    if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        return [v.hex().encode() for v in values.to_pylist()]
-    if types.is_date32(kind):
-        return [_date_text(v) for v in values_of(values, np.int32).tolist()]
+        return _decimal_texts(values)
+    if types.is_fixed_size_binary(kind):
+        return _hex_of_fixed(values, kind.byte_width)
+    if types.is_binary(kind) or types.is_large_binary(kind):
+        return _hex_of(_as_bytes(values))
+    if types.is_date(kind):
+        days = values.cast(pa.date32())
+        return _by_calendar(pc.cast(days, pa.string()), values_of(days, np.int32), _date_text)
     if types.is_timestamp(kind):
-        micros = values.cast(pa.timestamp("us", tz=kind.tz))
-        return [_timestamp_text(v) for v in values_of(micros, np.int64).tolist()]
+        micros = values.cast(pa.timestamp("us", tz=kind.tz)).cast(pa.int64())
+        texts = pc.cast(micros.view(pa.timestamp("us")), pa.string())
+        return _by_calendar(_in_iso(texts), values_of(micros, np.int64), _timestamp_text)
     if types.is_floating(kind):
-        return [repr(float(v) + 0.0).encode() for v in values_of(values, f"f{kind.bit_width // 8}").tolist()]
+        texts = [repr(float(v) + 0.0).encode() for v in values_of(values, f"f{kind.bit_width // 8}").tolist()]
+        return pa.array(texts, pa.large_binary())
     raise TypeError(str(kind))
+
+
+def _as_bytes(texts: Column) -> Column:
+    return pc.cast(texts, pa.large_binary())
+
+
+def _replaced(texts: Column, rows: NDArray[np.int64], new: Sequence[bytes]) -> Column:
+    """The texts with those of some rows exchanged."""
+    if not len(rows):
+        return texts
+    mask = np.zeros(len(texts), np.bool_)
+    mask[rows] = True
+    return pc.replace_with_mask(texts, mask_of(mask), pa.array(new, pa.large_binary()))
+
+
+def _composed(values: Column) -> Column:
+    """Text in NFC. Only values with a character from U+0300 on, whose first byte is 0xCC or more, can change."""
+    texts = _as_bytes(values)
+    offsets, data = _pieces(texts)
+    if not (data >= 0xCC).any():
+        return texts
+    high = np.concatenate([[0], np.cumsum(data >= 0xCC)])
+    rows = np.flatnonzero(high[offsets[1:]] > high[offsets[:-1]])
+    return _replaced(texts, rows, [unicodedata.normalize("NFC", values[i].as_py()).encode() for i in rows.tolist()])
+
+
+def _decimal_texts(values: Column) -> Column:
+    texts = pc.cast(values, pa.string())
+    # Arrow writes numbers far below 1 and those of a negative scale with an exponent.
+    odd = np.flatnonzero(np.asarray(pc.match_substring(texts, "E")))
+    if values.type.scale > 0:
+        texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
+    return _replaced(_as_bytes(texts), odd, [_decimal_text(values[i].as_py()) for i in odd.tolist()])
+
+
+def _pieces(texts: Column) -> tuple[NDArray[np.int64], NDArray[np.uint8]]:
+    """Offsets from 0, int64 [rows + 1], and the bytes of a large_binary column."""
+    held: Any = texts.buffers()
+    if held[1] is None:
+        return np.zeros(len(texts) + 1, np.int64), np.zeros(0, np.uint8)
+    offsets = np.frombuffer(held[1], np.int64, len(texts) + 1, texts.offset * 8)
+    data = np.zeros(0, np.uint8) if held[2] is None else np.frombuffer(held[2], np.uint8)
+    return offsets - offsets[0], data[int(offsets[0]) : int(offsets[-1])]
+
+
+_DIGITS = np.frombuffer(b"".join(b"%02x" % i for i in range(256)), np.uint16)
+"""Two hex digits for every byte."""
+
+
+def _hex_of(values: Column) -> Column:
+    offsets, data = _pieces(values)
+    return _made(offsets * 2, _DIGITS[data])
+
+
+def _hex_of_fixed(values: Column, width: int) -> Column:
+    rows = len(values)
+    digits = _DIGITS[values_of(values, f"V{width}").view(np.uint8).reshape(rows, width)].view(np.uint8)
+    if width == 16:
+        hyphen = np.full((rows, 1), ord("-"), np.uint8)
+        ends = (8, 12, 16, 20)
+        groups = np.split(digits, ends, axis=1)
+        digits = np.concatenate([p for g in groups for p in (g, hyphen)][:-1], axis=1)
+    return _made(np.arange(rows + 1, dtype=np.int64) * digits.shape[1], digits)
+
+
+def _made(offsets: NDArray[np.int64], data: NDArray[Any]) -> Column:
+    return pa.Array.from_buffers(pa.large_binary(), len(offsets) - 1, [None, buffer_of(offsets), buffer_of(data)])
+
+
+def _by_calendar(texts: Column, numbers: NDArray[Any], one: Callable[[int], bytes]) -> Column:
+    """Arrow's texts of dates or instants; those beyond its years, `<value out of range: …>`, by our own calendar."""
+    beyond = np.flatnonzero(np.asarray(pc.match_substring(texts, "<")))
+    return _replaced(_as_bytes(texts), beyond, [one(v) for v in numbers[beyond].tolist()])
+
+
+def _in_iso(texts: Column) -> Column:
+    """`2026-01-02 03:04:05.000006` with a T between and a Z behind."""
+    texts = _as_bytes(texts)
+    offsets, data = _pieces(texts)
+    if len(data) == 26 * len(texts) and (np.diff(offsets) == 26).all():
+        wide = np.empty((len(texts), 27), np.uint8)
+        wide[:, :26] = data.reshape(-1, 26)
+        wide[:, 10], wide[:, 26] = ord("T"), ord("Z")
+        return _made(np.arange(len(texts) + 1, dtype=np.int64) * 27, wide)
+    texts = pc.replace_substring(texts, " ", "T")
+    return pc.binary_join_element_wise(texts, _scalar(b"Z"), _scalar(b""))
 
 
 def _decimal_text(value: Decimal) -> bytes:
@@ -236,10 +384,6 @@ def _decimal_text(value: Decimal) -> bytes:
     if "." in text:
         text = text.rstrip("0").rstrip(".")
     return b"0" if text in {"-0", ""} else text.encode()
-
-
-def _uuid_text(digits: str) -> bytes:
-    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}".encode()
 
 
 def _date_text(days: int) -> bytes:

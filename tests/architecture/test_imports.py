@@ -37,8 +37,9 @@ DRIVERS = (
     "connectors.postgresql",
     "etl.engine.clusters",
     "etl.engine.dask_client",
+    "etl.tensors.sha256",
 )
-"""Modules, and packages with all that is in them, whose work is a driver's, Dask's or numba's: they are imported only
+"""Modules, and packages with all that is in them, whose work is a driver's, Dask's or a compiler's: they are imported only
 when that work is asked for, by name."""
 
 PROBE = """
