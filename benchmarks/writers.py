@@ -24,7 +24,8 @@ import pyarrow.parquet as pq
 
 from etl.core.schema import Field, Schema
 from etl.tensors.formats.parquet import ParquetPart
-from etl.tensors.formats.safetensors import TensorPart
+from etl.tensors.formats.safetensors import encode
+from etl.tensors.gather import TensorPart
 from etl.tensors.options import WriteOptions
 from etl.tensors.pack import plan_columns
 from etl.tensors.views import bits_of, column_of, mask_of, packed
@@ -91,7 +92,7 @@ def tensors(folder: Path, batches: list[pa.RecordBatch], **options: Any) -> list
     wishes = WriteOptions(**options)
     schema = Schema(tuple(Field(f.name, f.type, f.name == "price") for f in batches[0].schema))
     plan = plan_columns(schema, wishes, "safetensors")
-    part = TensorPart(folder, schema, plan, "all", lambda n: f"st-{n}", "", wishes, "benchmark", {})
+    part = TensorPart(folder, schema, plan, "all", lambda n: f"st-{n}", "", wishes, "benchmark", {}, encode)
     return paths(folder, part.close if consume(part.write, batches) else None)
 
 

@@ -75,7 +75,7 @@ def _floats(job: Job, schema: Schema) -> frozenset[str]:
     for write in job.writes:
         if not found:
             break
-        if write.format != "safetensors":
+        if write.format == "parquet":
             return frozenset()
         found -= {*write.options.key, *write.options.split_key}
         found -= {c.field.name for c in plan_columns(schema, write.options, write.format).columns if not is_float(c)}
@@ -106,5 +106,5 @@ def _lossy(job: Job, schema: Schema) -> Iterable[str]:
             yield f"{field.name} is read as {field.type} because --types says so"
     for write in job.writes:
         options = write.options
-        if write.format == "safetensors" and options.nulls != "mask":
+        if write.format != "parquet" and options.nulls != "mask":
             yield f"--nulls {options.nulls} in {write.target}"

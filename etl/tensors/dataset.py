@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from etl.core.errors import ConfigError, Damaged, EtlError
 from etl.core.schema import nearest
-from etl.tensors.formats.safetensors import DTYPES, read_header
+from etl.tensors.encode import SUFFIXES, mapped, tensor_faults
 from etl.tensors.manifest import CURRENT, VERSIONS, FileEntry, Manifest, integer, sequence, sha256_hex
 from etl.tensors.storage import LocalStorage, failed, local_path, sha256_of
 from etl.tensors.versions import current, located, required, version_of
@@ -55,13 +55,13 @@ class Split:
             ConfigError: The dataset holds no tensors.
             Damaged: A file is not what the manifest says.
         """
-        if self.dataset.manifest.format != "safetensors":
+        if self.dataset.manifest.format == "parquet":
             raise ConfigError(
                 f"{self.dataset.path} holds {self.dataset.manifest.format}, which has no tensors",
                 hint="Read it with a Parquet reader, or export it with --format safetensors.",
             )
         try:
-            parts = [_mapped(self.dataset.locate(f.path)) for f in self.files]
+            parts = [mapped(f, self.dataset.manifest.format, self.dataset.locate) for f in self.files]
         except FileNotFoundError as error:
             raise Damaged(f"{error} of version {self.dataset.manifest.version} is missing", path=str(error)) from error
         if not parts:
@@ -192,21 +192,6 @@ class Dataset:
         }
 
 
-def _mapped(path: Path) -> dict[str, NDArray[Any]]:
-    header = read_header(path)
-    found: dict[str, NDArray[Any]] = {}
-    for name, span in header.tensors.items():
-        kind = DTYPES.get(span.dtype)
-        if kind is None:
-            raise Damaged(f"{path} holds {name} in the unknown dtype {span.dtype}", path=str(path))
-        dtype = np.dtype(np.uint16 if kind == "bfloat16" else kind)
-        if 0 in span.shape:
-            found[name] = np.zeros(span.shape, dtype)
-        else:
-            found[name] = np.memmap(path, dtype, "c", header.data_start + span.offset, span.shape).view(np.ndarray)
-    return found
-
-
 def _column_summary(column: Mapping[str, object], rows: int) -> dict[str, object]:
     null = column.get("null")
     count = integer(null["count"]) if isinstance(null, dict) else 0
@@ -272,14 +257,8 @@ def _content_faults(dataset: Dataset, file: FileEntry, path: str) -> Iterator[st
             rows = pq.read_metadata(place).num_rows
             if rows != file.rows:
                 yield f"{path} holds {rows} rows, the manifest says {file.rows}"
-        elif file.tensors is not None:
-            header = read_header(place)
-            spans = {name: (t.offset, t.bytes) for name, t in header.tensors.items()}
-            if header.data_start != file.data_start or spans != dict(file.tensors):
-                yield f"{path} holds other tensors than the manifest says"
-            lengths = {t.shape[0] for name, t in header.tensors.items() if not name.endswith(".values")}
-            if lengths != {file.rows}:
-                yield f"{path} holds tensors of {sorted(lengths)} rows, the manifest says {file.rows}"
+        elif file.tensors is not None and path == file.stored[0].path:
+            yield from tensor_faults(file, dataset.manifest.format, dataset.locate)
     except (OSError, EtlError) as error:
         yield f"{path} cannot be read: {error}"
 
@@ -288,9 +267,10 @@ def _stray_faults(dataset: Dataset) -> Iterator[str]:
     """Data files in the folder that no manifest lists: readers that go by names would read them too."""
     newest = current(dataset.path)
     listed = newest.data_paths if newest is not None else frozenset[str]()
+    suffix = SUFFIXES.get(dataset.manifest.format, f".{dataset.manifest.format}")
     for path in sorted(LocalStorage().list(dataset.path)):
         hidden = any(name.startswith(("_", ".")) for name in path.split("/"))
-        if path.endswith(f".{dataset.manifest.format}") and not hidden and path not in listed:
+        if path.endswith(suffix) and not hidden and path not in listed:
             yield f"{path} is not of this dataset, but its readers would take it for a part: move it elsewhere"
 
 

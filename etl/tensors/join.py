@@ -2,33 +2,35 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from connectors.base import StagedFile
 from etl.tensors.formats.parquet import ParquetPart, stored_schema
-from etl.tensors.formats.safetensors import file_metadata, header_bytes
+from etl.tensors.gather import file_metadata
 from etl.tensors.manifest import TEXT, integer
 from etl.tensors.pack import tensor_specs
-from etl.tensors.storage import HashingFile
+from etl.tensors.segments import Contents
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from connectors.base import StagedFile
     from etl.tensors.options import WriteOptions
     from etl.tensors.pack import PackPlan
+    from etl.tensors.segments import Encode
 
-_MOST = {"parquet": 1 << 20, "safetensors": 4 << 20}
+_MOST_PARQUET, _MOST_TENSORS = 1 << 20, 4 << 20
 """Files above are left alone: decoding and encoding (Parquet) or copying them again costs more than it brings."""
 _PIECE = 1 << 20
 
 
 def groups(files: Sequence[StagedFile], format_: str, target: int, /) -> list[list[int]]:
     """Positions that go together: neighbours under a quarter of the target, together at most the target."""
-    small = min(target // 4, _MOST[format_])
+    small = min(target // 4, _MOST_PARQUET if format_ == "parquet" else _MOST_TENSORS)
     found: list[list[int]] = []
     size = 0
     for position, file in enumerate(files):
@@ -71,7 +73,14 @@ def join_parquet(
 
 
 def join_tensors(
-    folder: Path, files: Sequence[StagedFile], plan: PackPlan, schema: pa.Schema, name: str, options: WriteOptions, /
+    folder: Path,
+    files: Sequence[StagedFile],
+    plan: PackPlan,
+    schema: pa.Schema,
+    name: str,
+    options: WriteOptions,
+    encode: Encode,
+    /,
 ) -> StagedFile:
     """One tensor file of the rows of several, which are removed; text beside them is joined too.
 
@@ -82,48 +91,59 @@ def join_tensors(
         schema: Of the text columns.
         name: The new file's stem.
         options: The writing flags.
+        encode: Their format's encoder.
     """
     split = files[0].split
     rows = sum(f.rows for f in files)
-    spans = [_spans(f) for f in files]
-    tensors: list[tuple[str, str, tuple[int, ...]]] = []
+    spans = [_spans(folder, f) for f in files]
     specs = tensor_specs(plan)
-    for spec in specs:
-        items = sum(s[spec.name][1] for s in spans) // spec.row_bytes if spec.part == "items" else rows
-        tensors.append((spec.name, spec.dtype, (items, *spec.row_shape)))
-    head, where = header_bytes(tensors, file_metadata(plan, split))
-    out = HashingFile(folder / f"{name}.safetensors.tmp")
-    try:
-        out.write(head)
-        for spec in specs:
-            for file, span in zip(files, spans, strict=True):
-                _copy(folder / file.path, integer(file.facts["data_start"]), span[spec.name], out)
-    finally:
-        out.close()
-    facts: dict[str, object] = {"data_start": len(head), "tensors": {n: list(v) for n, v in where.items()}}
+    counts = [sum(one[s.name].bytes for one in spans) // s.row_bytes if s.part == "items" else rows for s in specs]
+
+    def chunks(index: int) -> Iterator[bytes]:
+        for one in spans:
+            yield from _pieces(one[specs[index].name])
+
+    made = encode(folder, name, ".tmp", Contents(split, rows, specs, counts, file_metadata(plan, split), chunks))
     texts = [str(t["path"]) for t in (f.facts.get("text_file") for f in files) if isinstance(t, dict)]
     if texts:
         text = join_parquet(folder, texts, schema, split, f"{TEXT}/{name}.parquet.tmp", options)
-        facts["text_file"] = {"path": text.path, "bytes": text.bytes, "sha256": text.sha256}
-    for file in files:
-        (folder / file.path).unlink()
-    return StagedFile(str(out.path.relative_to(folder)), split, rows, out.size, out.hexdigest(), facts)
+        made = replace(made, facts={**made.facts, "text_file": _stored(text)})
+    for path in {*(folder / f.path for f in files), *(span.path for one in spans for span in one.values())}:
+        path.unlink(missing_ok=True)  # the path of an npy entry is no file
+    return made
 
 
-def _spans(file: StagedFile) -> dict[str, tuple[int, int]]:
-    tensors = file.facts["tensors"]
+def _stored(file: StagedFile) -> dict[str, object]:
+    return {"path": file.path, "bytes": file.bytes, "sha256": file.sha256}
+
+
+class _Span(NamedTuple):
+    """Where one tensor of a file lies."""
+
+    path: Path
+    start: int
+    bytes: int
+
+
+def _spans(folder: Path, file: StagedFile) -> dict[str, _Span]:
+    tensors, members = file.facts["tensors"], file.facts.get("members")
     if not isinstance(tensors, dict):
         raise TypeError(file.path)
-    return {str(n): (int(v[0]), int(v[1])) for n, v in tensors.items()}
+    first = integer(file.facts["data_start"])
+    paths = {n: str(m["path"]) for n, m in members.items()} if isinstance(members, dict) else {}
+    return {
+        str(n): _Span(folder / paths.get(n, file.path), first + int(start), int(size))
+        for n, (start, size) in tensors.items()
+    }
 
 
-def _copy(path: Path, start: int, span: tuple[int, int], out: HashingFile) -> None:
-    left = span[1]
-    with path.open("rb") as file:
-        file.seek(start + span[0])
+def _pieces(span: _Span) -> Iterator[bytes]:
+    left = span.bytes
+    with span.path.open("rb") as file:
+        file.seek(span.start)
         while left:
             piece = file.read(min(left, _PIECE))
             if not piece:
-                raise OSError(f"{path} ended early")
-            out.write(piece)
+                raise OSError(f"{span.path} ended early")
+            yield piece
             left -= len(piece)

@@ -53,8 +53,8 @@ class FileEntry:
         sha256: Of the whole file, 64 hex digits.
         row_start: Rows of the same split before it.
         added_in_version: The version that brought it.
-        data_start: Where tensor data begin; None for Parquet.
-        tensors: Name → (offset from `data_start`, bytes).
+        data_start: Where tensor data begin; None for formats without offsets.
+        tensors: Name → (offset from `data_start` in its file, bytes).
         partitions: Indexes of the partitions whose rows it holds.
         text_file: The row-aligned Parquet file with the text beside it.
         members: Tensor → its file, in formats that give each tensor a file of its own; `path` then names their common
@@ -203,7 +203,7 @@ class Manifest:
 
     @property
     def format(self) -> str:
-        """Of the data files: "parquet" or "safetensors"."""
+        """Of the data files: safetensors, parquet, npy, torch or tfrecord."""
         return _text(self.document["format"])
 
     @property

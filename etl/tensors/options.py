@@ -15,8 +15,9 @@ if TYPE_CHECKING:
 
     from connectors.base import Cast, Special
 
-Format: TypeAlias = Literal["safetensors", "parquet"]
+Format: TypeAlias = Literal["safetensors", "parquet", "npy", "torch"]
 Layout: TypeAlias = Literal["columns", "packed"]
+Order: TypeAlias = Literal["source", "key", "shuffle"]
 NullKey: TypeAlias = Literal["error", "own_group"]
 
 DTYPES = (
@@ -55,6 +56,8 @@ class WriteOptions:
         nulls: "mask", "error", "drop" or "fill=VALUE".
         column_nulls: Column → policy, where it differs from `nulls`.
         special: What was given as `--special`, for the manifest.
+        order: Rows as the parts come, by `key`, or shuffled.
+        seed: Of the shuffle; another seed gives another order.
         split: Split name → fraction as decimal text, in order; empty: one split named "all".
         split_key: The columns whose hash decides the split.
         split_salt: Another salt gives another split.
@@ -81,6 +84,8 @@ class WriteOptions:
     nulls: str = "mask"
     column_nulls: Mapping[str, str] = field(default_factory=dict)
     special: Special | None = None
+    order: Order = "source"
+    seed: int | None = None
     split: Mapping[str, str] = field(default_factory=dict)
     split_key: tuple[str, ...] = ()
     split_salt: str = ""
@@ -116,6 +121,16 @@ class WriteOptions:
                 )
         if self.layout == "packed" and not self.features:
             raise ConfigError("--layout packed needs --features: the columns of x, in order")
+        _word("order", self.order, ("source", "key", "shuffle"))
+        if self.order == "key" and not self.key:
+            raise ConfigError("--order key needs --key: the columns to sort by")
+        if self.seed is not None and self.order != "shuffle":
+            raise ConfigError(
+                f"--shuffle {self.seed} and --order {self.order} were given together",
+                hint="--shuffle SEED is --order shuffle with a seed.",
+            )
+        if self.seed is not None and self.seed < 0:
+            raise ConfigError(f"--shuffle {self.seed} is negative", hint="A seed is a whole number from 0 on.")
         if self.partition_bytes < 1:
             raise ConfigError(f"--partition-bytes is {self.partition_bytes}; it must be at least 1")
         if self.split and not self.split_key:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from dataclasses import dataclass, field
@@ -15,9 +16,10 @@ from etl.core.schema import nearest
 from etl.tensors import manifest as documents
 from etl.tensors.counts import Counts, check_counts
 from etl.tensors.document import Making, column_json, joined_entries, layout_json, utc_text
+from etl.tensors.encode import ENCODERS, FORMATS, check_format
 from etl.tensors.formats.parquet import SUFFIX as PARQUET
 from etl.tensors.formats.parquet import ParquetPart
-from etl.tensors.formats.safetensors import TensorPart
+from etl.tensors.gather import TensorPart
 from etl.tensors.join import groups, join_parquet, join_tensors
 from etl.tensors.manifest import FileEntry, Manifest, StoredFile
 from etl.tensors.options import WriteOptions
@@ -38,7 +40,8 @@ if TYPE_CHECKING:
     from etl.tensors.cast import CastCount
     from etl.tensors.options import Format
 
-FORMATS: tuple[Format, ...] = ("safetensors", "parquet")
+_TEMPORARY = re.compile(r"(\.[0-9a-f]{8})?\.tmp$")
+"""What a file's name ends in until it is published: a token of the attempt, where there was one."""
 
 
 class PartFiles(Protocol):
@@ -63,7 +66,7 @@ class DatasetSink:
 
     Attributes:
         target: A path or a `file://` URL.
-        format: "safetensors" or "parquet".
+        format: One of `FORMATS`.
         options: The writing flags.
     """
 
@@ -95,7 +98,9 @@ class DatasetSink:
         Raises:
             ConfigError: A column does not exist, or cannot be what it is asked to be.
         """
-        return plan_columns(schema, self.options, self.format)
+        plan = plan_columns(schema, self.options, self.format)
+        check_format(plan, self.format)
+        return plan
 
     def begin(self, run_id: str, schema: Schema, mode: Mode, /) -> DatasetSession:
         """Clean up after dead runs and open a stage beside the target.
@@ -346,8 +351,9 @@ class DatasetSession:
         self, split: str, name: Callable[[int], str], end: str, place: str, casts: dict[str, CastCount]
     ) -> PartFiles:
         options = self.options
-        if self.format == "safetensors":
-            return TensorPart(self.folder, self.schema, self.plan, split, name, end, options, place, casts)
+        if self.format in ENCODERS:
+            encode = ENCODERS[self.format]
+            return TensorPart(self.folder, self.schema, self.plan, split, name, end, options, place, casts, encode)
         return ParquetPart(
             self.folder,
             self.schema.to_arrow(),
@@ -393,14 +399,15 @@ class DatasetSession:
             paths = [f.path for f in files]
             return join_parquet(self.folder, paths, schema, split, f"{name}{PARQUET}.tmp", self.options)
         text = pa.schema([c.field.to_arrow() for c in self.plan.columns if not c.tensor])
-        return join_tensors(self.folder, files, self.plan, text, name, self.options)
+        return join_tensors(self.folder, files, self.plan, text, name, self.options, ENCODERS[self.format])
 
     def _merged_name(self, split: str) -> Callable[[int], str]:
         return lambda n: f"{_prefix(split)}-{self.run_id}-m{n:05d}"
 
     def _entry(self, indexes: tuple[int, ...], file: StagedFile, row_start: int) -> FileEntry:
-        path = self._settle(file.path)
-        start, tensors, text = (file.facts.get(k) for k in ("data_start", "tensors", "text_file"))
+        start, tensors, text, members = (file.facts.get(k) for k in ("data_start", "tensors", "text_file", "members"))
+        settled = {str(n): self._stored(m) for n, m in members.items()} if isinstance(members, dict) else None
+        path = _TEMPORARY.sub("", file.path) if settled is not None else self._settle(file.path)
         return FileEntry(
             path=path,
             split=file.split,
@@ -412,16 +419,16 @@ class DatasetSession:
             data_start=start if isinstance(start, int) else None,
             tensors={str(n): (int(v[0]), int(v[1])) for n, v in tensors.items()} if isinstance(tensors, dict) else None,
             partitions=indexes,
-            text_file=StoredFile(self._settle(str(text["path"])), int(text["bytes"]), str(text["sha256"]))
-            if isinstance(text, dict)
-            else None,
+            text_file=self._stored(text) if isinstance(text, dict) else None,
+            members=settled,
         )
+
+    def _stored(self, one: Mapping[str, object]) -> StoredFile:
+        return StoredFile(self._settle(str(one["path"])), documents.integer(one["bytes"]), str(one["sha256"]))
 
     def _settle(self, temporary: str) -> str:
         """`x.parquet.<token>.tmp` → `x.parquet`."""
-        final = temporary.removesuffix(".tmp")
-        if not final.endswith((".parquet", ".safetensors")):
-            final = final.rpartition(".")[0]
+        final = _TEMPORARY.sub("", temporary)
         (self.folder / temporary).rename(self.folder / final)
         return final
 

@@ -1,0 +1,119 @@
+"""The formats of data files: who writes each, and how the tensors of a written file are looked at again."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from etl.core.errors import Damaged
+from etl.tensors.formats import npy, parquet, safetensors, torch
+from etl.tensors.segments import held_dtype
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from etl.tensors.manifest import FileEntry
+    from etl.tensors.options import Format
+    from etl.tensors.pack import PackPlan
+    from etl.tensors.segments import Encode
+
+ENCODERS: Mapping[str, Encode] = {
+    "safetensors": safetensors.encode,
+    "npy": npy.encode,
+    "torch": torch.encode,
+}
+"""Format → what writes a file of gathered tensors; Parquet takes rows as they come."""
+SUFFIXES: Mapping[str, str] = {
+    "parquet": parquet.SUFFIX,
+    "safetensors": safetensors.SUFFIX,
+    "npy": npy.SUFFIX,
+    "torch": torch.SUFFIX,
+}
+"""Format → what its data files' names end in."""
+FORMATS: tuple[Format, ...] = ("safetensors", "parquet", "npy", "torch")
+
+
+def check_format(plan: PackPlan, format_: Format, /) -> None:
+    """Hold that the format can hold the plan.
+
+    Raises:
+        ConfigError: It cannot; the column is named.
+    """
+    if format_ == "npy":
+        npy.check(plan)
+
+
+def mapped(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> dict[str, NDArray[Any]]:
+    """One file's tensors, mapped copy-on-write: nothing is read before it is looked at, writing changes no file.
+
+    Args:
+        entry: The file.
+        format_: Of the dataset: safetensors, npy or torch.
+        locate: Path in the manifest → where the file lies now.
+
+    Returns:
+        Name → [rows or items, …]; bfloat16 as its uint16 bits.
+
+    Raises:
+        FileNotFoundError: The file is in neither place.
+        Damaged: It is not what its name says.
+    """
+    found: dict[str, NDArray[Any]] = {}
+    for name, (path, dtype, shape, start) in _spans(entry, format_, locate).items():
+        if 0 in shape:
+            found[name] = np.zeros(shape, dtype)
+            continue
+        try:
+            found[name] = np.memmap(path, dtype, "c", start, shape).view(np.ndarray)
+        except ValueError as error:
+            raise Damaged(f"{path} is too short for its tensor {name}", path=str(path)) from error
+    return found
+
+
+_Span = tuple["Path", np.dtype[Any], tuple[int, ...], int]
+
+
+def _spans(entry: FileEntry, format_: str, locate: Callable[[str], Path]) -> dict[str, _Span]:
+    if format_ == "npy":
+        members = {name: locate(one.path) for name, one in (entry.members or {}).items()}
+        heads = {name: npy.read_header(path) for name, path in members.items()}
+        return {n: (members[n], np.dtype(h.descr), h.shape, h.data_start) for n, h in heads.items()}
+    path = locate(entry.path)
+    if format_ == "torch":
+        return {n: (path, held_dtype(t.dtype), t.shape, t.offset) for n, t in torch.read_header(path).items()}
+    header = safetensors.read_header(path)
+    found: dict[str, _Span] = {}
+    for name, span in header.tensors.items():
+        kind = safetensors.DTYPES.get(span.dtype)
+        if kind is None:
+            raise Damaged(f"{path} holds {name} in the unknown dtype {span.dtype}", path=str(path))
+        found[name] = (path, held_dtype(kind), span.shape, header.data_start + span.offset)
+    return found
+
+
+def tensor_faults(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> Iterator[str]:
+    """What a tensor file's header says otherwise than the manifest.
+
+    Raises:
+        Damaged: A file has no header.
+    """
+    tensors = dict(entry.tensors or {})
+    base = entry.data_start or 0
+    spans = _spans(entry, format_, locate)
+    have = {n: (start - base, _bytes(dtype, shape)) for n, (_, dtype, shape, start) in spans.items()}
+    if have != tensors:
+        yield f"{entry.path} holds other tensors than the manifest says"
+    lengths = {shape[0] for name, (_, _, shape, _) in spans.items() if not name.endswith(".values")}
+    if lengths != {entry.rows}:
+        yield f"{entry.path} holds tensors of {sorted(lengths)} rows, the manifest says {entry.rows}"
+
+
+def _bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:
+    size = dtype.itemsize
+    for extent in shape:
+        size *= extent
+    return size
