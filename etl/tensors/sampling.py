@@ -1,0 +1,95 @@
+"""A bounded sample of the rows of a part, chosen by position alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from numpy.typing import NDArray
+
+    from etl.tensors.views import Column
+
+WIDE = 64
+"""Bytes of a value in the sample, on average, at most: a column of longer ones is not sampled."""
+
+
+class RowSample:
+    """Of every 2^level rows one, where level is the smallest that keeps at most `most` rows.
+
+    Which one of them is decided by a hash of the window's number, so rows that repeat with some period are not met in
+    step. The row of a window is the row of one of its halves: raising the level only drops rows. While there are no
+    more than `most` rows, the sample is all of them.
+
+    Args:
+        names: The columns to sample.
+        most: Rows to keep.
+    """
+
+    def __init__(self, names: Sequence[str], most: int) -> None:
+        self._most = most
+        self._level = 0
+        self._rows = 0
+        self._places = np.zeros(0, np.int64)
+        self._kept: dict[str, list[Column]] = {name: [] for name in names}
+
+    def take(self, batch: pa.RecordBatch, /) -> None:
+        """The next rows."""
+        first, self._rows = self._rows, self._rows + batch.num_rows
+        at = _chosen(self._level, first, batch.num_rows)
+        if len(at):
+            self._places = np.concatenate([self._places, at])
+            chosen = pa.array(at - first)
+            for name, kept in list(self._kept.items()):
+                values: Column = batch.column(batch.schema.get_field_index(name))
+                if _width(values) > WIDE:
+                    del self._kept[name]
+                else:
+                    kept.append(values.take(chosen))
+        while len(self._places) > self._most:
+            self._thin()
+
+    def _thin(self) -> None:
+        self._level += 1
+        windows = self._places >> (self._level - 1)
+        stays = np.flatnonzero(windows == _lower(windows >> 1, self._level))
+        self._places = self._places[stays]
+        chosen = pa.array(stays)
+        for name, kept in self._kept.items():
+            self._kept[name] = [pa.concat_arrays(kept).take(chosen)]
+
+    @property
+    def rows(self) -> int:
+        """Rows in the sample."""
+        return len(self._places)
+
+    @property
+    def columns(self) -> dict[str, Column]:
+        """Column → its values in the sample; a column of long values is not there."""
+        return {name: pa.concat_arrays(kept) for name, kept in self._kept.items() if kept}
+
+
+def _chosen(level: int, first: int, rows: int) -> NDArray[np.int64]:
+    """The positions from `first` on that are the ones of their windows."""
+    if not rows:
+        return np.zeros(0, np.int64)
+    found = np.arange(first >> level, ((first + rows - 1) >> level) + 1, dtype=np.int64)
+    for one in range(level, 0, -1):
+        found = _lower(found, one)
+    return found[(found >= first) & (found < first + rows)]
+
+
+def _lower(windows: NDArray[np.int64], level: int) -> NDArray[np.int64]:
+    """The half of each window of that level in which its row lies, as a window of the level below."""
+    mixed = (windows.view(np.uint64) + np.uint64(level)) * np.uint64(0x9E3779B97F4A7C15)
+    mixed = (mixed ^ (mixed >> np.uint64(32))) * np.uint64(0xBF58476D1CE4E5B9)
+    return 2 * windows + (mixed >> np.uint64(63)).view(np.int64)
+
+
+def _width(values: Column) -> float:
+    """Bytes of a value, on average."""
+    return float(values.nbytes) / max(1, len(values))

@@ -1,0 +1,279 @@
+"""Statistics of every column and split, gathered on the way of an export and merged in the order of the parts.
+
+Exact, however the rows were cut: count, null, nan, inf, min, max of every column that has an order; sum, squares and
+so mean and m2 of integers, times, bools and decimals of up to 18 digits; distinct, quantiles, top and histogram of
+bools, of enums and of integers within a range of 1024. Means and m2 of floats differ by rounding between cuts.
+Elsewhere distinct, quantiles, top and histogram come from a bounded sample of rows (`sampled` says of how many), which
+is all rows while there are few.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from decimal import Context
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from etl.tensors.sampling import RowSample
+from etl.tensors.sums import CHUNK, RealSums, WholeSums, offsets_from
+from etl.tensors.views import Column, bits_of, valid_of, values_of
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from etl.core.schema import Field
+
+SAMPLE_ROWS, LATER_ROWS, EARLY_PARTS = 1024, 128, 64
+"""Sampled rows of one part and split; of the parts after the first 64 fewer, so that thousands of parts fit."""
+TABLE = 1024
+"""Integers within a range of so many are counted one by one."""
+LONGEST = 256
+"""Characters of a text in the statistics; longer least and greatest texts are cut there."""
+MOST_LABELS = 4096
+"""An enum with more labels is not counted by label."""
+DIGITS = Context(prec=80)
+"""Arrow's widest decimals have 76."""
+
+
+@dataclass(slots=True)
+class Stats:
+    """What is known of one column in one split of one part; a picklable value of some kB.
+
+    Attributes:
+        rows: Rows, absent values among them.
+        null: Absent values.
+        nan: NaN among the present.
+        inf: Infinities among the present.
+        least, most: The extremes but for NaN: integers in the column's own unit (decimals: of the last digit),
+            floats, text, bools; None where there are none or the type has no order here.
+        whole: Sums of the integers.
+        real: Sums of the finite floats, and of decimals beyond 64 bits.
+        table: Value → how often, while all values are within `TABLE` or are labels; None where there are more.
+        sample: Sampled values that are present.
+        sampled: Rows that were looked at for `sample`, absent values among them; None: the column is not sampled.
+    """
+
+    rows: int = 0
+    null: int = 0
+    nan: int = 0
+    inf: int = 0
+    least: Any = None
+    most: Any = None
+    whole: WholeSums = field(default_factory=WholeSums)
+    real: RealSums = field(default_factory=RealSums)
+    table: dict[Any, int] | None = field(default_factory=dict)
+    sample: Column = None
+    sampled: int | None = None
+
+    def reach(self, least: Any, most: Any, /) -> None:
+        """Take in the extremes of other rows."""
+        self.least = least if self.least is None else min(self.least, least)
+        self.most = most if self.most is None else max(self.most, most)
+
+
+class PartStats:
+    """Takes the rows of one split of a part, batch by batch.
+
+    Args:
+        fields: The columns that are written.
+        part: The part's index.
+    """
+
+    def __init__(self, fields: Sequence[Field], part: int) -> None:
+        self._fields = {one.name: one for one in fields}
+        self._stats = {name: Stats() for name in self._fields}
+        drawn = [one.name for one in fields if _is_sampled(one.type)]
+        self._sample = RowSample(drawn, SAMPLE_ROWS if part < EARLY_PARTS else LATER_ROWS)
+
+    def take(self, batch: pa.RecordBatch, /) -> None:
+        """The next rows; nothing of the batch is held."""
+        for name, stats in self._stats.items():
+            column: Column = batch.column(batch.schema.get_field_index(name))
+            stats.rows += len(column)
+            stats.null += column.null_count
+            _take(stats, column, self._fields[name])
+        self._sample.take(batch)
+
+    def done(self) -> dict[str, Stats]:
+        """Column → what was found."""
+        for name, values in self._sample.columns.items():
+            stats = self._stats[name]
+            stats.sample, stats.sampled = values.drop_null(), self._sample.rows
+        return self._stats
+
+
+def merged(parts: Sequence[Stats], /) -> Stats:
+    """The statistics of all rows, given those of the parts in their order; samples stay with the parts."""
+    found = Stats()
+    for one in parts:
+        found.rows += one.rows
+        found.null += one.null
+        found.nan += one.nan
+        found.inf += one.inf
+        if one.least is not None:
+            found.reach(one.least, one.most)
+        found.whole.add(one.whole)
+        found.real.add(one.real)
+        if one.table is None:
+            found.table = None
+        elif found.table is not None:
+            for value, count in one.table.items():
+                found.table[value] = found.table.get(value, 0) + count
+    if found.table is not None and type(found.least) is int and found.most - found.least >= TABLE:
+        found.table = None
+    return found
+
+
+def _is_sampled(kind: Any) -> bool:
+    types = pa.types
+    return (
+        types.is_integer(kind)
+        or types.is_floating(kind)
+        or types.is_decimal(kind)
+        or types.is_temporal(kind)
+        or _is_text(kind)
+    ) and not types.is_interval(kind)
+
+
+def _is_text(kind: Any) -> bool:
+    return bool(pa.types.is_string(kind) or pa.types.is_large_string(kind))
+
+
+def _take(stats: Stats, column: Column, one: Field) -> None:
+    kind, types = column.type, pa.types
+    if column.null_count == len(column):
+        return
+    if types.is_boolean(kind):
+        _take_bools(stats, column)
+    elif types.is_dictionary(kind):
+        _take_labels(stats, column, one)
+    elif types.is_floating(kind):
+        for chunk in _chunks(column):
+            _take_reals(stats, _present(chunk, f"f{kind.bit_width // 8}"))
+    elif types.is_decimal(kind):
+        for chunk in _chunks(column):
+            _take_decimals(stats, chunk)
+    elif types.is_integer(kind) or (types.is_temporal(kind) and not types.is_interval(kind)):
+        letter = "u" if types.is_unsigned_integer(kind) else "i"
+        for chunk in _chunks(column):
+            _take_wholes(stats, _present(chunk, f"{letter}{kind.bit_width // 8}"))
+    else:
+        stats.table = None
+        if _is_text(kind):
+            _take_text(stats, column)
+        elif types.is_list(kind) or types.is_large_list(kind):
+            # Of a list the statistics are those of its length.
+            lengths = np.diff(values_of_offsets(column))
+            _take_wholes(stats, lengths[valid_of(column)] if column.null_count else lengths)
+
+
+def values_of_offsets(column: Column, /) -> NDArray[Any]:
+    """The offsets of a list or text column, [rows + 1], shared."""
+    kind, types = column.type, pa.types
+    width = np.dtype(np.int64 if types.is_large_list(kind) or types.is_large_string(kind) else np.int32)
+    return np.frombuffer(column.buffers()[1], width, count=len(column) + 1, offset=column.offset * width.itemsize)
+
+
+def _chunks(column: Column) -> list[Column]:
+    """Pieces of at most `CHUNK` rows."""
+    if len(column) <= CHUNK:
+        return [column]
+    return [column.slice(start, CHUNK) for start in range(0, len(column), CHUNK)]
+
+
+def _present(column: Column, dtype: str) -> NDArray[Any]:
+    values = values_of(column, dtype)
+    return values[valid_of(column)] if column.null_count else values
+
+
+def _take_bools(stats: Stats, column: Column) -> None:
+    bits = bits_of(column.buffers()[1], column.offset, len(column))
+    present = len(column) - column.null_count
+    true = int(np.count_nonzero(bits & valid_of(column) if column.null_count else bits))
+    stats.whole.add(WholeSums(present, true, true))
+    stats.reach(present == true, true > 0)
+    _count(stats, {value: count for value, count in ((False, present - true), (True, true)) if count})
+
+
+def _take_labels(stats: Stats, column: Column, one: Field) -> None:
+    if stats.table is None:
+        return
+    labels = one.vocabulary
+    if labels is None:
+        if len(column.dictionary) > MOST_LABELS:
+            stats.table = None
+            return
+        labels = tuple(map(str, column.dictionary.to_pylist()))
+    indices = column.indices
+    found = np.bincount(_present(indices, f"i{indices.type.bit_width // 8}"), minlength=len(labels))
+    _count(stats, {label: int(count) for label, count in zip(labels, found.tolist(), strict=False) if count})
+
+
+def _count(stats: Stats, found: Mapping[Any, int]) -> None:
+    if stats.table is not None:
+        for value, count in found.items():
+            stats.table[value] = stats.table.get(value, 0) + count
+
+
+def _take_wholes(stats: Stats, values: NDArray[Any]) -> None:
+    for start in range(0, len(values), CHUNK):
+        chunk = values[start : start + CHUNK]
+        least, most = int(chunk.min()), int(chunk.max())
+        stats.reach(least, most)
+        offsets = offsets_from(chunk, least)
+        if stats.table is not None:
+            if stats.most - stats.least < TABLE:
+                times = np.bincount(offsets.view(np.int64))
+                _count(stats, {least + i: int(times[i]) for i in np.flatnonzero(times).tolist()})
+            else:
+                stats.table = None
+        stats.whole.take(offsets, least, most - least)
+
+
+def _take_reals(stats: Stats, values: NDArray[Any]) -> None:
+    stats.table = None
+    if not len(values):
+        return
+    least, most = float(values.min()), float(values.max())
+    if not (np.isfinite(least) and np.isfinite(most)):
+        known = values[~np.isnan(values)]
+        stats.nan += len(values) - len(known)
+        values = known[np.isfinite(known)]
+        stats.inf += len(known) - len(values)
+        if not len(known):
+            return
+        least, most = float(known.min()), float(known.max())
+    # -0.0 and 0.0 are one value; which of them comes first must not show.
+    stats.reach(least + 0.0, most + 0.0)
+    stats.real.take(values.astype(np.float64, copy=False))
+
+
+def _take_decimals(stats: Stats, column: Column) -> None:
+    kind = column.type
+    if column.null_count == len(column):
+        return
+    if pa.types.is_decimal128(kind):
+        halves = values_of(column, "V16").view(np.int64).reshape(-1, 2)
+        if column.null_count:
+            halves = halves[valid_of(column)]
+        low = np.ascontiguousarray(halves[:, 0])
+        if kind.precision <= 18 or bool((halves[:, 1] == low >> 63).all()):
+            _take_wholes(stats, low)
+            return
+    stats.table = None
+    ends = pc.min_max(column)
+    least, most = (int(ends[key].as_py().scaleb(kind.scale, DIGITS)) for key in ("min", "max"))
+    stats.reach(least, most)
+    values = pc.cast(column.drop_null(), pa.float64(), safe=False)
+    stats.real.take(values_of(values, np.float64))
+
+
+def _take_text(stats: Stats, column: Column) -> None:
+    ends = pc.min_max(column)
+    least, most = ends["min"].as_py(), ends["max"].as_py()
+    stats.reach(least[:LONGEST], most[:LONGEST])
