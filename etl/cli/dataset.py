@@ -1,4 +1,4 @@
-"""`cuetl dataset`: what a published dataset holds, and whether its files are what its manifest says."""
+"""`cuetl dataset`: what a published dataset holds, whether its files are whole, and its versions."""
 
 from __future__ import annotations
 
@@ -6,12 +6,16 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from etl.cli import output, process
+from etl.tensors import operations
 from etl.tensors.dataset import open_dataset
+from etl.tensors.difference import diff as difference
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from etl.tensors.dataset import Dataset, Verify
+    from etl.tensors.difference import Difference
+    from etl.tensors.manifest import Manifest
 
 HEAD = (
     *("path", "format", "version", "operation", "created_at", "rows", "bytes"),
@@ -74,6 +78,100 @@ def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:
         version = f"version {said.get('version', '?')}"
         rows = output.counted(len(found), "row")
         output.text(f"{path}: {version} is whole ({rows}, every file compared by {level})")
+
+
+def diff(path: str, /, *, first: int | None, second: int | None, as_json: bool, debug: bool) -> None:
+    """Print how two versions differ.
+
+    Raises:
+        DatasetError: There is no dataset, or no such version.
+    """
+    process.prepare(None, debug=debug)
+    found = difference(path, first, second)
+    if as_json:
+        output.emit_json(found.as_json())
+        return
+    old, new = found.versions
+    output.text(f"{path}: version {old} to {new}{', the same rows and columns' if found.same else ''}")
+    for name, (before, after) in found.recipes.items():
+        if name.endswith("sha256"):
+            continue  # what is behind them is shown below
+        output.text(f"{name.replace('_', ' ')}: {_said(name, before)} -> {_said(name, after)}")
+    _draw(("split", f"rows in {old}", f"rows in {new}", "change"), _splits(found))
+    files = [(kind, output.count(n), output.bytes_text(size)) for kind, (n, size) in found.files.items()]
+    _draw(("data files", "count", "size"), files)
+    schema = [(n, "", "", "added") for n in found.added] + [(n, "", "", "removed") for n in found.removed]
+    schema += [
+        (name, key.replace("_", " "), _said(key, before), _said(key, after))
+        for name, column in found.changed.items()
+        for key, (before, after) in column.items()
+    ]
+    _draw(("column", "field", str(old), str(new)), schema)
+    statistics = [
+        (name, split, key.replace("_", " "), _said(key, before), _said(key, after))
+        for name, splits in found.statistics.items()
+        for split, column in splits.items()
+        for key, (before, after) in column.items()
+    ]
+    _draw(("column", "split", "statistic", str(old), str(new)), statistics)
+
+
+def rollback(path: str, /, *, version: int | None, as_json: bool, debug: bool) -> None:
+    """Publish a new version that is what an older one was.
+
+    Raises:
+        DatasetError: There is no such version, or its data are gone.
+    """
+    process.prepare(None, debug=debug)
+    made = operations.rollback(path, version)
+    said = {"target": path, "status": "done", "operation": "rollback", **_published(made)}
+    said["restores"] = made.document["restores"]
+    if as_json:
+        output.emit_json(said)
+    else:
+        rows = output.counted(made.rows, "row")
+        output.text(f"{path}: version {made.version} is what version {said['restores']} was ({rows})")
+
+
+def vacuum(path: str, /, *, keep: int, dry_run: bool, as_json: bool, debug: bool) -> None:
+    """Remove the data of all but the newest versions, and what dead runs left.
+
+    Raises:
+        DatasetError: There is no dataset, or the file system refused.
+    """
+    process.prepare(None, debug=debug)
+    found = operations.vacuum(path, keep=keep, dry_run=dry_run)
+    if as_json:
+        output.emit_json({**found.as_json(), "target": path, "status": "done", "operation": "vacuum"})
+        return
+    would = "would remove" if dry_run else "removed"
+    files = f"{output.counted(found.files, 'data file')} ({output.bytes_text(found.bytes)})"
+    output.text(f"{path}: {would} {files} and {output.counted(found.trees, 'old tree or dead stage')}")
+    for words, versions in (("no longer whole", found.taken), ("whole", found.kept)):
+        if versions:
+            output.text(f"{words}: version {', '.join(map(str, versions))}")
+    if found.waiting:
+        output.text(f"{output.counted(found.waiting, 'old tree')} may still be read and will go with a later vacuum")
+
+
+def _published(manifest: Manifest) -> dict[str, object]:
+    return {
+        "version": manifest.version,
+        "rows": manifest.rows,
+        "bytes": manifest.document["bytes"],
+        "files": len(manifest.files),
+        "splits": dict(manifest.splits),
+    }
+
+
+def _splits(found: Difference) -> list[tuple[str, ...]]:
+    return [(n, output.count(a), output.count(b), f"{b - a:+d}") for n, (a, b) in found.rows.items()]
+
+
+def _draw(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    if rows:
+        output.text()
+        output.table(head, rows, right=("count", "size", "change", *(h for h in head if h.startswith("rows in "))))
 
 
 def _said(key: str, value: object) -> str:

@@ -58,7 +58,7 @@ app = typer.Typer(
     context_settings={"max_content_width": 110},
 )
 dataset = typer.Typer(
-    help="Look at a dataset, or verify its files.",
+    help="Look at a dataset, verify its files, go through its versions.",
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings={"max_content_width": 110},
@@ -68,6 +68,8 @@ app.add_typer(dataset, name="dataset")
 SOURCE = Annotated[str, typer.Argument(help="A URL (postgresql://…, sqlite:///path) or a connection of cuetl.toml.")]
 JSON = Annotated[bool, typer.Option("--json", help="Print exactly one JSON object on stdout.")]
 DEBUG = Annotated[bool, typer.Option("--debug", help="Show tracebacks and the logs of libraries.")]
+TARGET = Annotated[str, typer.Argument(help="Folder of the dataset.", metavar="TARGET")]
+DRY = Annotated[bool, typer.Option("--dry-run", help="Say what would be done; change nothing.")]
 
 
 @app.callback(invoke_without_command=True)
@@ -261,6 +263,52 @@ def dataset_verify(
     from etl.cli import dataset as command
 
     command.verify(path, by_size=by_size, as_json=as_json, debug=debug)
+
+
+@dataset.command("diff", cls=Once)
+def dataset_diff(
+    path: TARGET,
+    first: Annotated[int | None, typer.Argument(help="A version (default: the parent of B).", metavar="A")] = None,
+    second: Annotated[int | None, typer.Argument(help="A version (default: the current one).", metavar="B")] = None,
+    *,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Compare two versions: columns, files, rows of each split, statistics."""
+    from etl.cli import dataset as command
+
+    command.diff(path, first=first, second=second, as_json=as_json, debug=debug)
+
+
+@dataset.command("rollback", cls=Once)
+def dataset_rollback(
+    path: TARGET,
+    *,
+    version: Annotated[
+        int | None, typer.Option("--version", help="The version to bring back (default: the parent).")
+    ] = None,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Publish a new version that is what an older one was."""
+    from etl.cli import dataset as command
+
+    command.rollback(path, version=version, as_json=as_json, debug=debug)
+
+
+@dataset.command("vacuum", cls=Once)
+def dataset_vacuum(
+    path: TARGET,
+    *,
+    keep: Annotated[int, typer.Option("--keep", min=1, help="Versions whose data stay, from the newest.")] = 3,
+    dry_run: DRY = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Remove the data of older versions, old trees and what dead runs left. Manifests stay."""
+    from etl.cli import dataset as command
+
+    command.vacuum(path, keep=keep, dry_run=dry_run, as_json=as_json, debug=debug)
 
 
 def main() -> None:

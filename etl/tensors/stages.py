@@ -184,11 +184,10 @@ def drop_stage(stage: Path, /) -> None:
 def _remove(stage: Path) -> None:
     """Its marks go last, so that whoever finds the rest of a removal that was cut short knows it for ours."""
     with suppress(OSError):
-        for entry in os.scandir(stage):
-            if entry.name in {OWNER, CURRENT}:
-                continue
+        rest = [entry for entry in list(os.scandir(stage)) if entry.name not in {OWNER, CURRENT}]
+        for entry in rest:
             if entry.is_dir(follow_symlinks=False):
-                shutil.rmtree(entry.path, ignore_errors=True)
+                shutil.rmtree(entry.path)
             else:
-                Path(entry.path).unlink(missing_ok=True)
-    shutil.rmtree(stage, ignore_errors=True)
+                Path(entry.path).unlink()
+        shutil.rmtree(stage)
