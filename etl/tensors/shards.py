@@ -1,0 +1,589 @@
+"""The files of one split, opened when they are asked for: rows by runs and by indices, across the borders of files.
+
+Runs are read into memory that the caller owns, by pread(2) or out of a private map; a file that was changed, cut short
+or taken away since it was opened is named, so that rows are never those of another version.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import threading
+from bisect import bisect_right
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+
+import numpy as np
+
+from etl.core.errors import ConfigError, Damaged
+from etl.core.schema import nearest
+from etl.tensors.formats.safetensors import DTYPES, read_header
+from etl.tensors.storage import failed
+from etl.tensors.versions import located
+
+if TYPE_CHECKING:
+    from etl.tensors.manifest import FileEntry, Manifest
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from numpy.typing import NDArray
+
+    from etl.tensors.order import Run
+
+Io: TypeAlias = Literal["auto", "mmap", "pread"]
+
+_KEPT = 128
+"""Files held open at a time: each costs a descriptor, of which a process has 1024 by default."""
+_PART = 16 << 20
+"""Bytes of one pread: large enough for a disk's speed, small enough that threads share a long run."""
+_SCAN = 1 << 18
+"""Lengths of lists looked at in one piece."""
+_STRIDE = 4096
+"""Rows between two places whose items are known; the lengths between are summed when asked."""
+ALIGN = 64
+"""Batches begin at a multiple: JAX takes memory of the host as it is from there on, and a cache line begins."""
+
+
+@dataclass(frozen=True, slots=True)
+class TensorKind:
+    """What one tensor is in every file of the split.
+
+    Attributes:
+        dtype: As NumPy holds it; bfloat16 as uint16 bits.
+        word: The dtype in the schema's words.
+        row_shape: Of one row.
+    """
+
+    dtype: np.dtype[Any]
+    word: str
+    row_shape: tuple[int, ...]
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of one row."""
+        return self.dtype.itemsize * int(np.prod(self.row_shape, dtype=np.int64))
+
+    def fresh(self, rows: int, /) -> NDArray[Any]:
+        """Memory of its own for so many rows, not yet set."""
+        size = rows * self.row_bytes
+        room = np.empty(size + ALIGN, np.uint8)
+        skip = -room.ctypes.data % ALIGN
+        return room[skip : skip + size].view(self.dtype).reshape(rows, *self.row_shape)
+
+
+@dataclass(frozen=True, slots=True)
+class TensorPlace:
+    """Where a tensor lies: a file, the byte at which it begins, its kind and how long it is."""
+
+    path: str
+    offset: int
+    kind: TensorKind
+    length: int
+
+
+class _File:
+    """One file on disk, open; closed when nobody refers to it any more.
+
+    Raises:
+        Damaged: It is missing, or not as long as the manifest says.
+    """
+
+    def __init__(self, folder: Path, path: str, size: int) -> None:
+        self.handle = -1
+        self.path = path
+        self._folder = folder
+        try:
+            self.place = located(folder, path)
+            self.handle = os.open(self.place, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError as error:
+            raise _missing(path) from error
+        except OSError as error:
+            raise failed(f"{path} cannot be read", error) from error
+        self._seen = self._facts(os.fstat(self.handle))
+        if self._seen[1] != size:
+            raise Damaged(f"{path} has {self._seen[1]} bytes, not {size} as the manifest says", path=path)
+        self._map: mmap.mmap | None = None
+
+    def __del__(self) -> None:
+        if self.handle >= 0:
+            os.close(self.handle)
+
+    def check(self) -> None:
+        """Hold that the file is still what was opened.
+
+        Raises:
+            Damaged: It was changed, replaced or taken away.
+        """
+        try:
+            try:
+                now = self._facts(self.place.stat())
+            except FileNotFoundError:
+                self.place = located(self._folder, self.path)  # retired by a newer version, which harms nobody
+                now = self._facts(self.place.stat())
+        except FileNotFoundError as error:
+            raise _missing(self.path) from error
+        except OSError as error:
+            raise failed(f"{self.path} cannot be read", error) from error
+        if now != self._seen:
+            raise Damaged(f"{self.path} was changed while it was read", hint=_RESTORE, path=self.path)
+
+    def read(self, out: NDArray[Any], offset: int) -> None:
+        """Fill an array from a byte on.
+
+        Raises:
+            Damaged: The file ends before.
+        """
+        room: Any = out.reshape(-1).view(np.uint8)  # the stubs know no buffer protocol
+        left = memoryview(room)
+        try:
+            while left:
+                count = os.preadv(self.handle, [left[:_PART]], offset)
+                if not count:
+                    raise Damaged(f"{self.path} was cut short while it was read", hint=_RESTORE, path=self.path)
+                left, offset = left[count:], offset + count
+        except OSError as error:
+            raise failed(f"{self.path} cannot be read", error) from error
+
+    def mapped(self) -> mmap.mmap:
+        """The whole file as private, writable memory: what is written to it never reaches the disk."""
+        if self._map is None:
+            self._map = mmap.mmap(self.handle, 0, access=mmap.ACCESS_COPY)
+        return self._map
+
+    @staticmethod
+    def _facts(found: os.stat_result) -> tuple[int, int, int]:
+        return found.st_ino, found.st_size, found.st_mtime_ns
+
+
+class _Shard:
+    """One entry of the manifest with its files open."""
+
+    def __init__(self, folder: Path, entry: FileEntry, *, by_map: bool) -> None:
+        self._by_map = by_map
+        self.rows = entry.rows
+        self.places = _places(folder, entry)
+        sizes = {one.path: one.bytes for one in entry.stored}
+        self._files = {p: _File(folder, p, sizes[p]) for p in {place.path for place in self.places.values()}}
+        self._arrays: dict[str, NDArray[Any]] = {}
+        self._starts: dict[str, NDArray[np.int64]] = {}
+        self._offsets: dict[str, NDArray[np.int64]] = {}
+        self._lock = threading.Lock()
+
+    def check(self) -> None:
+        for file in self._files.values():
+            file.check()
+
+    def array(self, name: str) -> NDArray[Any]:
+        """A tensor of the file, mapped."""
+        found = self._arrays.get(name)
+        if found is None:
+            place = self.places[name]
+            shape = (place.length, *place.kind.row_shape)
+            if 0 in shape:
+                found = np.zeros(shape, place.kind.dtype)
+            else:
+                room = self._files[place.path].mapped()
+                count = int(np.prod(shape, dtype=np.int64))
+                found = np.frombuffer(room, place.kind.dtype, count, place.offset).reshape(shape)
+            self._arrays[name] = found
+        return found
+
+    def read(self, name: str, start: int, out: NDArray[Any]) -> None:
+        """Rows (of `.values`: items) of one tensor from `start` on, as many as `out` holds."""
+        if not out.size:
+            return
+        place = self.places[name]
+        if self._by_map:
+            np.copyto(out, self.array(name)[start : start + len(out)])
+        else:
+            self._files[place.path].read(out, place.offset + start * place.kind.row_bytes)
+
+    def lengths(self, tag: str, start: int, stop: int) -> NDArray[np.int32]:
+        """Items of each list of the rows [start, stop)."""
+        found = np.empty(stop - start, np.int32)
+        self.read(f"{tag}.lengths", start, found)
+        return found
+
+    def item(self, tag: str, row: int) -> int:
+        """The place of a row's first item."""
+        starts = self._item_starts(tag)
+        block = row // _STRIDE
+        return int(starts[block]) + int(self.lengths(tag, block * _STRIDE, row).sum(dtype=np.int64))
+
+    def offsets(self, tag: str) -> NDArray[np.int64]:
+        """The place of every row's first item and the end: int64 [rows + 1], kept while the file is open."""
+        found = self._offsets.get(tag)
+        if found is None:
+            found = _summed(self.lengths(tag, 0, self.rows))
+            self._offsets[tag] = found
+        return found
+
+    def _item_starts(self, tag: str) -> NDArray[np.int64]:
+        with self._lock:
+            found = self._starts.get(tag)
+            if found is None:
+                sums = [0]
+                for start in range(0, self.rows, _SCAN):
+                    piece = self.lengths(tag, start, min(start + _SCAN, self.rows))
+                    sums += np.add.reduceat(piece, np.arange(0, len(piece), _STRIDE), dtype=np.int64).tolist()
+                found = np.cumsum(np.array(sums, np.int64))
+                place = self.places[f"{tag}.values"]
+                if int(found[-1]) != place.length:
+                    raise Damaged(
+                        f"{place.path} holds {place.length} items of {tag}, its lengths say {int(found[-1])}",
+                        hint=_RESTORE,
+                        path=place.path,
+                    )
+                self._starts[tag] = found
+            return found
+
+
+class _Opened:
+    """The shards that are open, the longest unused closed first; for any number of threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shards: OrderedDict[int, _Shard] = OrderedDict()
+
+    def get(self, position: int, folder: Path, entry: FileEntry, *, by_map: bool) -> _Shard:
+        with self._lock:
+            found = self._shards.get(position)
+            if found is None:
+                found = self._shards[position] = _Shard(folder, entry, by_map=by_map)
+                while len(self._shards) > _KEPT:
+                    self._shards.popitem(last=False)
+            else:
+                self._shards.move_to_end(position)
+        return found
+
+
+@dataclass(frozen=True, slots=True)
+class Shards:
+    """The rows of one split in its files. A value that pickles; files are opened where they are asked for.
+
+    A ragged list is offered as `<tag>.values` [N] and `<tag>.offsets` [rows + 1] int64, whatever the files hold.
+
+    Attributes:
+        path: The dataset's folder.
+        manifest: Of the version.
+        split: The split's name.
+        io: How runs are read: "mmap", "pread", or "auto": pread, which a file that is cut short cannot kill. Single
+            rows always come out of the map.
+
+    Raises:
+        ConfigError: The files hold no tensors.
+    """
+
+    path: Path
+    manifest: Manifest
+    split: str
+    io: Io = "auto"
+    files: tuple[FileEntry, ...] = field(init=False, repr=False, compare=False)
+    kinds: Mapping[str, TensorKind] = field(init=False, repr=False, compare=False)
+    """Every tensor that is offered but `.offsets`, in file order: what it is."""
+    tags: tuple[str, ...] = field(init=False, repr=False, compare=False)
+    """The ragged lists."""
+    _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
+    _opened: _Opened = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        if self.manifest.format not in _FORMATS:
+            raise ConfigError(
+                f"{self.path} holds {self.manifest.format}, which has no tensors",
+                hint="Read it as a table, or export it with --format safetensors.",
+            )
+        if self.io not in ("auto", "mmap", "pread"):
+            raise ConfigError(f"unknown io {self.io!r}", hint="Use auto, mmap or pread.")
+        files = tuple(f for f in self.manifest.files if f.split == self.split)
+        if not files:
+            raise Damaged(f"{self.path} lists no file of the split {self.split}", path=str(self.path))
+        given: list[tuple[str, Any]] = [
+            ("files", files),
+            ("_starts", tuple(f.row_start for f in files)),
+            ("_opened", _Opened()),
+        ]
+        for name, value in given:
+            object.__setattr__(self, name, value)
+        stored = self._shard(0).places
+        tags = tuple(str(c["tensor"]) for c in self.manifest.columns if c.get("kind") == "ragged" and c.get("tensor"))
+        lengths = {f"{tag}.lengths" for tag in tags}
+        object.__setattr__(self, "kinds", {n: place.kind for n, place in stored.items() if n not in lengths})
+        object.__setattr__(self, "tags", tags)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle without open files."""
+        return Shards, (self.path, self.manifest, self.split, self.io)
+
+    @property
+    def rows(self) -> int:
+        """Rows of the split."""
+        return self.manifest.splits[self.split]
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The tensors offered, in file order; the offsets of a list follow its values."""
+        found: list[str] = []
+        for name in self.kinds:
+            found.append(name)
+            if (tag := self._tag_of(name)) is not None:
+                found.append(f"{tag}.offsets")
+        return tuple(found)
+
+    @property
+    def words(self) -> Mapping[str, str]:
+        """Tensor → dtype in the schema's words."""
+        return {n: "int64" if n not in self.kinds else self.kinds[n].word for n in self.names}
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a row of all tensors, of lists on average and rounded up: the same wherever the dataset lies."""
+        total = sum(size for f in self.files for _, size in (f.tensors or {}).values())
+        return -(-total // max(1, self.rows)) if total else sum(k.row_bytes for k in self.kinds.values())
+
+    def select(self, names: Sequence[str] | None, /) -> tuple[str, ...]:
+        """Names of tensors and lists as the tensors that they stand for; None: all.
+
+        Raises:
+            ConfigError: There is none of that name.
+        """
+        if names is None:
+            return self.names
+        have = self.names
+        found: list[str] = []
+        for name in names:
+            members = [name] if name in have else [f"{name}.values", f"{name}.offsets"] if name in self.tags else []
+            if not members:
+                raise ConfigError(
+                    f"{self.path} has no tensor {name}{self._inside(name)}",
+                    hint=nearest(name, (*have, *self.tags), what="tensors"),
+                    column=name,
+                )
+            found += [one for one in members if one not in found]
+        return tuple(found)
+
+    def open(self, position: int, /) -> Mapping[str, NDArray[Any]]:
+        """One file's tensors as it holds them, mapped copy-on-write: nothing is read before it is looked at.
+
+        Raises:
+            Damaged: The file is missing or not what the manifest says.
+        """
+        shard = self._shard(position)
+        return {name: shard.array(name) for name in shard.places}
+
+    def run(self, names: Sequence[str], start: int, stop: int, /) -> dict[str, NDArray[Any]]:
+        """The rows [start, stop) as arrays that the caller owns.
+
+        Raises:
+            Damaged: A file is missing or not what the manifest says.
+        """
+        return self.gather(names, ((start, stop),))
+
+    def gather(self, names: Sequence[str], runs: Sequence[Run], /) -> dict[str, NDArray[Any]]:
+        """The rows of runs laid end to end, as arrays that the caller owns.
+
+        Raises:
+            Damaged: A file is missing or not what the manifest says.
+        """
+        rows = sum(stop - start for start, stop in runs)
+        fixed = {n: self.kinds[n].fresh(rows) for n in self.fixed(names)}
+        self.fill(fixed, runs)
+        lists = {tag: self.lists(tag, runs) for tag in self.listed(names)}
+        return _named(names, fixed, lists)
+
+    def take(self, names: Sequence[str], indices: NDArray[np.int64], /) -> dict[str, NDArray[Any]]:
+        """Rows by index, in the order asked for and as often, as arrays that the caller owns.
+
+        Raises:
+            IndexError: An index is below 0 or not below the rows.
+            Damaged: A file is missing or not what the manifest says.
+        """
+        wanted = np.asarray(indices, np.int64)
+        if len(wanted) and (int(wanted.min()) < 0 or int(wanted.max()) >= self.rows):
+            raise IndexError(f"an index is not in [0, {self.rows}), the rows of {self.split}")
+        fixed = {n: self.kinds[n].fresh(len(wanted)) for n in self.fixed(names)}
+        groups = list(self._by_file(wanted))
+        for shard, local, at in groups:
+            shard.check()
+            for name, out in fixed.items():
+                if at is None:
+                    np.take(shard.array(name), local, axis=0, out=out, mode="clip")
+                else:
+                    out[at] = np.take(shard.array(name), local, axis=0, mode="clip")
+        lists = {tag: self._take_lists(tag, groups, len(wanted)) for tag in self.listed(names)}
+        return _named(names, fixed, lists)
+
+    def fill(self, outs: Mapping[str, NDArray[Any]], runs: Sequence[Run], /) -> None:
+        """The rows of runs laid end to end into arrays [rows, …], one per tensor; not for lists.
+
+        Raises:
+            Damaged: A file is missing or not what the manifest says.
+        """
+        if not outs:
+            return
+        at = 0
+        used: dict[int, _Shard] = {}
+        for position, start, stop in self._pieces(runs):
+            shard = used.get(position)
+            if shard is None:
+                shard = used[position] = self._checked(position)
+            for name, out in outs.items():
+                shard.read(name, start, out[at : at + stop - start])
+            at += stop - start
+        for shard in used.values():
+            shard.check()
+
+    def lists(self, tag: str, runs: Sequence[Run], /) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        """The lists of runs laid end to end: their items, and where each row's begin, int64 [rows + 1]."""
+        pieces = [(self._checked(position), start, stop) for position, start, stop in self._pieces(runs)]
+        lengths = [shard.lengths(tag, start, stop) for shard, start, stop in pieces]
+        offsets = _summed(np.concatenate(lengths) if lengths else np.empty(0, np.int32))
+        values = self.kinds[f"{tag}.values"].fresh(int(offsets[-1]))
+        at = 0
+        for shard, start, stop in pieces:
+            first, end = int(offsets[at]), int(offsets[at + stop - start])
+            shard.read(f"{tag}.values", shard.item(tag, start), values[first:end])
+            at += stop - start
+        for shard in {id(one): one for one, _, _ in pieces}.values():
+            shard.check()
+        return values, offsets
+
+    def fixed(self, names: Sequence[str], /) -> tuple[str, ...]:
+        """Those of the tensors that have one row per row."""
+        return tuple(n for n in names if n in self.kinds and self._tag_of(n) is None)
+
+    def listed(self, names: Sequence[str], /) -> tuple[str, ...]:
+        """The lists of which a tensor is among the names."""
+        return tuple(t for t in self.tags if f"{t}.values" in names or f"{t}.offsets" in names)
+
+    def _take_lists(
+        self, tag: str, groups: Sequence[tuple[_Shard, NDArray[np.int64], NDArray[np.int64] | None]], rows: int
+    ) -> tuple[NDArray[Any], NDArray[np.int64]]:
+        lengths = np.zeros(rows, np.int64)
+        for shard, local, at in groups:
+            offsets = shard.offsets(tag)
+            lengths[slice(None) if at is None else at] = offsets[local + 1] - offsets[local]
+        ends = _summed(lengths)
+        values = self.kinds[f"{tag}.values"].fresh(int(ends[-1]))
+        for shard, local, at in groups:
+            first = shard.offsets(tag)[local]
+            place = ends[:-1] if at is None else ends[at]
+            count = lengths if at is None else lengths[at]
+            values[items_of(place, count)] = shard.array(f"{tag}.values")[items_of(first, count)]
+        return values, ends
+
+    def _by_file(
+        self, indices: NDArray[np.int64]
+    ) -> Iterator[tuple[_Shard, NDArray[np.int64], NDArray[np.int64] | None]]:
+        """Indices by file: the file, its rows, and where they belong; None: in the order given."""
+        if not len(indices):
+            return
+        owner = np.searchsorted(np.array(self._starts), indices, side="right") - 1
+        if int(owner.min()) == int(owner.max()):
+            position = int(owner[0])
+            yield self._shard(position), indices - self._starts[position], None
+            return
+        order = np.argsort(owner, kind="stable")
+        found, first = np.unique(owner[order], return_index=True)
+        for position, at in zip(found.tolist(), np.split(order, first[1:]), strict=True):
+            yield self._shard(position), indices[at] - self._starts[position], at
+
+    def _pieces(self, runs: Sequence[Run]) -> Iterator[tuple[int, int, int]]:
+        """Runs as (file, first row in it, end in it)."""
+        for run_start, stop in runs:
+            start = run_start
+            if not 0 <= start <= stop <= self.rows:
+                raise IndexError(f"[{start}, {stop}) is not within the {self.rows} rows of {self.split}")
+            while start < stop:
+                position = bisect_right(self._starts, start) - 1
+                entry = self.files[position]
+                end = min(stop, entry.row_start + entry.rows)
+                if end <= start:
+                    raise Damaged(f"{self.path} lists no file with row {start} of {self.split}", path=entry.path)
+                yield position, start - entry.row_start, end - entry.row_start
+                start = end
+
+    def _checked(self, position: int) -> _Shard:
+        shard = self._shard(position)
+        shard.check()
+        return shard
+
+    def _shard(self, position: int) -> _Shard:
+        return self._opened.get(position, self.path, self.files[position], by_map=self.io == "mmap")
+
+    def _tag_of(self, name: str) -> str | None:
+        tag = name.removesuffix(".values")
+        return tag if tag != name and tag in self.tags else None
+
+    def _inside(self, name: str) -> str:
+        for column in self.manifest.columns:
+            if column.get("name") == name and column.get("tensor"):
+                return f"; it is column {column.get('index')} of {column['tensor']}"
+        return ""
+
+
+_FORMATS = ("safetensors",)
+_RESTORE = "Restore the file from a copy, or export again with --mode replace."
+
+
+def items_of(first: NDArray[np.int64], count: NDArray[np.int64], /) -> NDArray[np.int64]:
+    """first[0], first[0] + 1, … (count[0] of them), then those of the next: int64 [sum of count]."""
+    ends = np.cumsum(count)
+    total = int(ends[-1]) if len(ends) else 0
+    found: NDArray[np.int64] = np.arange(total) + np.repeat(first - (ends - count), count)
+    return found
+
+
+def _summed(lengths: NDArray[Any]) -> NDArray[np.int64]:
+    """0 and the running sums: int64 [rows + 1]."""
+    found = np.zeros(len(lengths) + 1, np.int64)
+    np.cumsum(lengths, out=found[1:])
+    return found
+
+
+def _named(
+    names: Sequence[str],
+    fixed: Mapping[str, NDArray[Any]],
+    lists: Mapping[str, tuple[NDArray[Any], NDArray[np.int64]]],
+) -> dict[str, NDArray[Any]]:
+    found: dict[str, NDArray[Any]] = {}
+    for name in names:
+        if name in fixed:
+            found[name] = fixed[name]
+        elif name.endswith(".values"):
+            found[name] = lists[name.removesuffix(".values")][0]
+        else:
+            found[name] = lists[name.removesuffix(".offsets")][1]
+    return found
+
+
+def _places(folder: Path, entry: FileEntry) -> dict[str, TensorPlace]:
+    """Where the tensors of an entry lie, held against the manifest.
+
+    Raises:
+        Damaged: The file is missing, or its header is another than the manifest says.
+    """
+    try:
+        header = read_header(located(folder, entry.path))
+    except FileNotFoundError as error:
+        raise _missing(entry.path) from error
+    except OSError as error:
+        raise failed(f"{entry.path} cannot be read", error) from error
+    spans = {name: (span.offset, span.bytes) for name, span in header.tensors.items()}
+    if header.data_start != entry.data_start or spans != dict(entry.tensors or {}):
+        raise Damaged(f"{entry.path} holds other tensors than the manifest says", hint=_RESTORE, path=entry.path)
+    found: dict[str, TensorPlace] = {}
+    for name, span in header.tensors.items():
+        word = DTYPES.get(span.dtype)
+        if word is None or not span.shape:
+            raise Damaged(f"{entry.path} holds {name} as {span.dtype} {list(span.shape)}", path=entry.path)
+        kind = TensorKind(np.dtype(np.uint16 if word == "bfloat16" else word), word, span.shape[1:])
+        items = name.endswith(".values") and f"{name.removesuffix('.values')}.lengths" in header.tensors
+        if span.bytes != kind.row_bytes * span.shape[0] or (span.shape[0] != entry.rows and not items):
+            raise Damaged(f"{entry.path} holds {span.shape[0]} rows of {name}, not {entry.rows}", path=entry.path)
+        found[name] = TensorPlace(entry.path, header.data_start + span.offset, kind, span.shape[0])
+    return found
+
+
+def _missing(path: str) -> Damaged:
+    return Damaged(f"{path} is missing", hint=_RESTORE, path=path)
