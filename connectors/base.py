@@ -268,7 +268,8 @@ class Source(Protocol):
         Memory stays within a few batches. Closing the generator stops the statement on the server.
 
         Raises:
-            EtlError: Mapped by the connector; names connection, column, key and value where there are any.
+            EtlError: Mapped by the connector; names column, key and value where there are any, and how far it came.
+                What is read and from where is said by the caller, once.
         """
         ...
 
@@ -392,6 +393,45 @@ class Published:
     warnings: tuple[Mapping[str, object], ...] = ()
 
 
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What one attempt at a piece of the work after all parts made: a small picklable value.
+
+    Attributes:
+        file: The file, under its temporary name.
+        columns: Per column counts, as in `Staged`.
+        mix: Its share of the chi-square sum that tells how well the parts are mixed.
+    """
+
+    file: StagedFile
+    columns: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    mix: float = 0.0
+
+
+class Finish(Protocol):
+    """One piece of the work that is left when all parts are staged; a picklable value, carried out on any worker."""
+
+    @property
+    def title(self) -> str:
+        """What it makes, for messages."""
+        ...
+
+    @property
+    def rows(self) -> int: ...
+
+    def write(
+        self, attempt: int, /, *, stopped: Callable[[], bool], passed: Callable[[pa.RecordBatch], None]
+    ) -> Finished:
+        """Do it, under names of this attempt.
+
+        Args:
+            attempt: From 1.
+            stopped: Looked at again and again; True ends it with `Cancelled`.
+            passed: Called with every batch that was written.
+        """
+        ...
+
+
 class WriteSession(Protocol):
     """One run's write, picklable: `stage` on workers, the rest in the run process; invisible before `commit`."""
 
@@ -399,10 +439,17 @@ class WriteSession(Protocol):
         """Write one part's rows to names of this attempt. A batch's buffers may be reused once it is let go."""
         ...
 
-    def prepare(self, staged: Sequence[Staged], /, *, requires: Requires) -> Callable[[], Published]:
+    def exchange(self, staged: Sequence[Staged], /) -> Sequence[Finish]:
+        """What is left to do on workers when all parts are staged, in order: nothing, unless rows change places."""
+        ...
+
+    def prepare(
+        self, staged: Sequence[Staged], /, *, requires: Requires, finished: Sequence[Finished] = ()
+    ) -> Callable[[], Published]:
         """Do all of a commit that takes long or can be refused; what is returned makes it visible in one switch.
 
-        A run with several datasets prepares all of them before it publishes the first.
+        A run with several datasets prepares all of them before it publishes the first. `finished` is what came of
+        `exchange`, in its order.
 
         Raises:
             CountMismatch: Rows staged are not the rows required.

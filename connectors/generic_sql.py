@@ -283,16 +283,13 @@ def _dbapi_type(description: Sequence[Any], driver: Any) -> pa.DataType | None:
 class _Block:
     """One batch being decoded: policies, what names a row, and the counts."""
 
-    title: str
     query: Query
     row: Callable[[int], str]
     tally: Tally
 
     def refuse(self, column: _Column, index: int, value: object, why: str, hint: str) -> CastError:
         name, shown = column.field.name, repr(value)[:80]
-        return CastError(
-            f"{self.title}, column {name}, {self.row(index)}: {why}: {shown}", hint=hint, column=name, value=shown
-        )
+        return CastError(f"column {name}, {self.row(index)}: {why}: {shown}", hint=hint, column=name, value=shown)
 
     def replaced(self, column: _Column, index: int, value: object, reason: str, why: str) -> None:
         """A value that becomes NULL where the policy (or, for MySQL's zero dates, no policy) says so; else an error."""
@@ -702,7 +699,7 @@ class GenericSource:
             shown = ", ".join(f"{k} {rows[index][i]}" for k, i in places)
             return shown or f"row {before + index + 1} of the part"
 
-        block = _Block(self.title, self.query, row, tally)
+        block = _Block(self.query, row, tally)
         values = list(zip(*rows, strict=True)) or [()] * len(columns)
         arrays = [_array(values[i], column, block) for i, column in enumerate(columns[: len(schema)])]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow())

@@ -158,7 +158,6 @@ def _expression(name: str, words: str) -> str:
 class _Block:
     """One batch being decoded: the policies, what names a row in messages, and the counts."""
 
-    title: str
     special: str
     cast: str
     row: Callable[[int], str]
@@ -168,9 +167,9 @@ class _Block:
         shown = bytes(value).decode("utf-8", "replace") if isinstance(value, bytes | bytearray) else repr(value)
         shown = shown if len(shown) <= 80 else shown[:79] + "…"
         return CastError(
-            f"{self.title}, column {column.field.name}, {self.row(index)}: {why}: {shown!r}"
+            f"column {column.field.name}, {self.row(index)}: {why}: {shown!r}"
             if isinstance(value, bytes | bytearray)
-            else f"{self.title}, column {column.field.name}, {self.row(index)}: {why}: {shown}",
+            else f"column {column.field.name}, {self.row(index)}: {why}: {shown}",
             hint=hint,
             column=column.field.name,
             value=shown,
@@ -910,7 +909,7 @@ class SqliteSource:
         self, at: Snapshot, part: Partition, /, *, schema: Schema, batch_bytes: int, tally: Tally
     ) -> Iterator[pa.RecordBatch]:
         """The rows of a part. Closing the generator resets the statement and gives the reader back."""
-        with _reader(at) as connection, self._errors():
+        with _reader(at) as connection, self._errors(f"SQLite file {self.path}"):
             relation = self._relation(connection, fields=schema)
             tally.how = "cursor"
             columns = relation.columns
@@ -945,7 +944,7 @@ class SqliteSource:
             shown = (v.decode("utf-8", "replace") if isinstance(v, bytearray) else str(v) for v in values)
             return ", ".join(f"{n} {v}" for n, v in zip(names, shown, strict=True))
 
-        block = _Block(self.title, self.query.special or "error", self.query.cast, row, tally)
+        block = _Block(self.query.special or "error", self.query.cast, row, tally)
         arrays = [_decode(rows[i], column, block) for i, column in enumerate(columns)]
         batch = pa.RecordBatch.from_arrays(arrays, schema=schema.to_arrow())
         tally.rows += batch.num_rows
@@ -967,11 +966,11 @@ class SqliteSource:
                 connection.interrupt()
 
     @contextlib.contextmanager
-    def _errors(self) -> Iterator[None]:
+    def _errors(self, what: str = "") -> Iterator[None]:
         try:
             yield
         except sqlite3.Error as error:
-            raise _mapped(error, f"{self.title} of connection {self.endpoint.name}") from error
+            raise _mapped(error, what or f"{self.title} of connection {self.endpoint.name}") from error
 
     def _target(self) -> tuple[Text | None, tuple[str, ...]]:
         if self.query.sql is not None:

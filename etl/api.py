@@ -9,10 +9,11 @@ import pyarrow as pa
 
 from connectors import registry
 from connectors.base import Query, Tally
-from etl.core.errors import EngineError
+from etl.core.errors import EtlError
 from etl.core.partition import Partition, Whole
 from etl.run.channel import ReadAhead
 from etl.run.early import BATCH_BYTES
+from etl.run.places import attach_nobody, place
 from etl.settings import endpoint
 
 if TYPE_CHECKING:
@@ -38,7 +39,7 @@ class Rows:
 
     def schema(self) -> pa.Schema:
         """The Arrow schema; no row is read."""
-        with self.source.snapshot(attach_all=_nobody) as at:
+        with self.source.snapshot(attach_all=attach_nobody) as at:
             return self.source.schema(at).to_arrow()
 
     def stream(self) -> Iterator[pa.RecordBatch]:
@@ -49,7 +50,7 @@ class Rows:
         Raises:
             EtlError: Mapped by the connector.
         """
-        with self.source.snapshot(attach_all=_nobody) as at:
+        with self.source.snapshot(attach_all=attach_nobody) as at:
             yield from self._batches(at, self.source.schema(at))
 
     def to_arrow(self) -> pa.Table:
@@ -58,7 +59,7 @@ class Rows:
         Raises:
             EtlError: Mapped by the connector.
         """
-        with self.source.snapshot(attach_all=_nobody) as at:
+        with self.source.snapshot(attach_all=attach_nobody) as at:
             schema = self.source.schema(at)
             return pa.Table.from_batches(list(self._batches(at, schema)), schema.to_arrow())
 
@@ -72,7 +73,13 @@ class Rows:
         tally = Tally()
         self.tally[:] = [tally]
         part = Partition(0, Whole())
-        return ReadAhead(self.source.read(at, part, schema=schema, batch_bytes=self.batch_bytes, tally=tally))
+        batches = ReadAhead(self.source.read(at, part, schema=schema, batch_bytes=self.batch_bytes, tally=tally))
+        try:
+            yield from batches
+        except EtlError as error:
+            raise error.at(place(self.source, error.message), connection=self.source.endpoint.name) from error
+        finally:
+            batches.close()
 
 
 def read_sql(
@@ -116,9 +123,3 @@ def read_sql(
         cast=cast,
     )
     return Rows(registry.connector(at.scheme).source(at, query))
-
-
-def _nobody(at: Snapshot) -> None:
-    """One reader in this process: nobody else is to be attached."""
-    if at.kind == "none":
-        raise EngineError("a snapshot of kind none has nobody to attach")

@@ -17,7 +17,7 @@ from connectors.postgresql.types import as_float
 from connectors.postgresql.wire import ServerError, stream
 from connectors.sqltext import quote_name
 from etl.core.arrow_types import HEX, parse_type
-from etl.core.errors import ConfigError, DecimalTooNarrow, EtlError, StoreError
+from etl.core.errors import ConfigError, EtlError, StoreError
 from etl.core.partition import Child, Hash, KeyRange, NullKeys, Pages, Whole
 
 if TYPE_CHECKING:
@@ -138,7 +138,7 @@ class PostgresSource:
 
         Raises:
             SnapshotLost: The session that holds the snapshot is gone.
-            EtlError: As the server or the decoder says, with table, connection and rows so far.
+            EtlError: As the server or the decoder says, with the rows so far; the caller says what was read.
         """
         described = self._described(at)
         columns = [described.column(name) for name in schema.names]
@@ -248,18 +248,17 @@ class PostgresSource:
         return self.query.key or (described.relation.primary if described.relation is not None else ())
 
     def _said(self, error: EtlError, tally: Tally) -> EtlError:
-        far = f" after {tally.rows:,} rows of the part".replace(",", " ") if tally.rows else " before its first row"
-        doing = f"reading {self.title}{'' if 'of the part' in error.message else far}"
+        far = f"after {tally.rows:,} rows of the part".replace(",", " ") if tally.rows else "before its first row"
         if isinstance(error, ServerError):
             words = error.message.removesuffix(f" (SQLSTATE {error.sqlstate})").removesuffix(f" ({error.detail})")
-            return errors.from_words(error.sqlstate, words, self.endpoint, doing, detail=error.detail, hint=error.hint)
+            return errors.from_words(
+                error.sqlstate, words, self.endpoint, far, detail=error.detail, hint=error.hint, named=False
+            )
         if isinstance(error, StoreError):
             if error.message.endswith(_CLOSED):
                 error.hint = f"{_CLOSED_HINT} {error.hint}"
-            return error.at(f"{doing} on connection {self.endpoint.name}", connection=self.endpoint.name)
-        if isinstance(error, DecimalTooNarrow):
-            return error
-        return error.at(f"{self.title} on connection {self.endpoint.name}", connection=self.endpoint.name)
+            return error if "of the part" in error.message else error.at(far)
+        return error
 
     def _identity(self) -> str:
         return f"{self.endpoint!r} {replace(self.query, run_id='')!r} {self.widened!r}"

@@ -15,7 +15,7 @@ import pyarrow as pa
 
 from connectors.base import Tally
 from connectors.postgresql import layout, native
-from connectors.postgresql.fields import ITEM, SHOWN, Column, assemble, bind, count, field_error
+from connectors.postgresql.fields import ITEM, SHOWN, assemble, bind, count, field_error
 from connectors.postgresql.nested import Nested
 from connectors.postgresql.slabs import Lease, give, take
 from etl.core.errors import DataError, EtlError
@@ -350,20 +350,14 @@ class Decoder:
         used = self._table[: len(self._columns), layout.C_USED]
         self._text_bytes = np.where(self._is_text, used / rows + 1, 0.0)
         for index, column in enumerate(self._columns):
-            entry = table[index]
-            valid = None
-            if entry[layout.C_NULLS]:
-                valid = lease.buffer(entry[layout.C_VALID], (rows + 7) // 8)
-            if column.width < 0:
-                values = lease.buffer(entry[layout.C_VALUES], 4 * (rows + 1))
-                buffers = [valid, values, lease.buffer(entry[layout.C_DATA], entry[layout.C_USED])]
-            else:
-                size = (rows + 7) // 8 if column.width == 0 else rows * column.width
-                buffers = [valid, lease.buffer(entry[layout.C_VALUES], size)]
-            if column.flat:
-                arrays.append(assemble(column, rows, buffers, entry[layout.C_NULLS]))
-            else:
-                arrays.append(self._expand(index, column, rows, entry))
+            try:
+                arrays.append(self._array(lease, index, rows, table[index]))
+            except EtlError as error:
+                if ITEM not in error.context:
+                    raise
+                item = int(error.context.pop(ITEM))
+                name = column.plan.name
+                raise error.at(f"column {name}, {self._keyed(lease, item, rows, table)}", column=name) from None
         self._count()
         batch = pa.RecordBatch.from_arrays(arrays, schema=self._schema)
         self._given += rows
@@ -372,13 +366,39 @@ class Decoder:
         self._state[layout.S_ROW] = 0
         return batch
 
+    def _array(self, lease: Lease, index: int, rows: int, entry: list[int]) -> pa.Array[Any]:
+        """A column of the batch over the slab."""
+        column = self._columns[index]
+        valid = lease.buffer(entry[layout.C_VALID], (rows + 7) // 8) if entry[layout.C_NULLS] else None
+        if not column.flat:
+            return self._expand(index, rows, entry)
+        if column.width < 0:
+            values = lease.buffer(entry[layout.C_VALUES], 4 * (rows + 1))
+            buffers = [valid, values, lease.buffer(entry[layout.C_DATA], entry[layout.C_USED])]
+        else:
+            size = (rows + 7) // 8 if column.width == 0 else rows * column.width
+            buffers = [valid, lease.buffer(entry[layout.C_VALUES], size)]
+        return assemble(column, rows, buffers, entry[layout.C_NULLS])
+
+    def _keyed(self, lease: Lease, item: int, rows: int, table: list[list[int]]) -> str:
+        """A row of the batch by its key where that was decoded, else its number in the part."""
+        shown = []
+        for index, column in enumerate(self._columns):
+            if column.plan.name in self._keys:
+                try:
+                    value = self._array(lease, index, rows, table[index])[item].as_py()
+                except (EtlError, pa.ArrowException):
+                    return f"row {self._given + item + 1} of the part"
+                shown.append(f"{column.plan.name}={str(value)[:SHOWN]}")
+        return f"row {', '.join(shown)}" if shown else f"row {self._given + item + 1} of the part"
+
     def _count(self) -> None:
         for index, column in enumerate(self._columns):
             row = self._table[index]
             if row[layout.C_ROUNDED] or row[layout.C_COUNTS : layout.C_FAILED].any():
                 count(self._tally, column.plan.name, row)
 
-    def _expand(self, index: int, column: Column, rows: int, entry: list[int]) -> pa.Array[Any]:
+    def _expand(self, index: int, rows: int, entry: list[int]) -> pa.Array[Any]:
         """A nested column from the fields that were kept as they came."""
         places = (ctypes.c_int32 * (rows + 1)).from_address(entry[layout.C_VALUES])
         offsets = np.frombuffer(memoryview(places), np.int32)
@@ -388,14 +408,7 @@ class Decoder:
             valid = (ctypes.c_uint8 * ((rows + 7) // 8)).from_address(entry[layout.C_VALID])
             bits = np.frombuffer(memoryview(valid), np.uint8)
             sizes[np.unpackbits(bits, count=rows, bitorder="little") == 0] = -1
-        try:
-            return self._nested[index].decode(fields, sizes)
-        except EtlError as error:
-            if ITEM not in error.context:
-                raise
-            row = self._given + int(error.context.pop(ITEM)) + 1
-            name = column.plan.name
-            raise error.at(f"column {name}, row {row} of the part", column=name) from None
+        return self._nested[index].decode(fields, sizes)
 
     def _error(self, window: Window) -> EtlError:
         state = self._state

@@ -81,13 +81,17 @@ def from_psycopg(error: psycopg.Error, endpoint: Endpoint, doing: str) -> EtlErr
 
 
 def from_words(
-    sqlstate: str, message: str, endpoint: Endpoint, doing: str, *, detail: str = "", hint: str = ""
+    sqlstate: str, message: str, endpoint: Endpoint, doing: str, *, detail: str = "", hint: str = "", named: bool = True
 ) -> EtlError:
-    """The error of what the server said, by its SQLSTATE (classes of PostgreSQL's appendix A)."""
+    """The error of what the server said, by its SQLSTATE (classes of PostgreSQL's appendix A).
+
+    With `named` False the caller says which connection it is.
+    """
     said = message
     if detail and endpoint.options.get("show_detail", True):
         said = f"{said} ({detail})"
-    text = f"{doing} on connection {endpoint.name}: {said} (SQLSTATE {sqlstate})"
+    where = f" on connection {endpoint.name}" if named else ""
+    text = f"{doing}{where}: {said} (SQLSTATE {sqlstate})"
     help_ = f"{hint.rstrip('.')}." if hint else _HINTS.get(sqlstate, "")
     if sqlstate == "42601" and 'near ":"' in message:
         help_ = "Declare every :name of the query with --param."

@@ -247,10 +247,14 @@ class Nested:
         failed = call(at(fields), at(sizes), rows, width, at(inner), at(lengths))
         if failed >= 0:
             raise self._corrupt(fields, sizes, failed)
-        children = [
-            self._child(part, inner[part * rows :][:rows], lengths[part * rows :][:rows], lambda index: index)
-            for part in range(width)
-        ]
+        children = []
+        for part, child in enumerate(self.children):
+            try:
+                children.append(
+                    self._child(part, inner[part * rows :][:rows], lengths[part * rows :][:rows], lambda index: index)
+                )
+            except EtlError as error:
+                raise error.at(f"attribute {child.plan.name}") from None
         valid, nulls = validity(sizes)
         return pa.Array.from_buffers(self.plan.type, rows, [valid], nulls, children=children)
 

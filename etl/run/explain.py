@@ -5,10 +5,10 @@ from __future__ import annotations
 from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
-from etl.core.errors import EngineError
 from etl.core.partition import describe
 from etl.engine import select
 from etl.planning.compile import compile_job
+from etl.run.places import attach_nobody
 from etl.run.runner import choice_for, open_sources
 from etl.tensors.sink import DatasetSink
 
@@ -33,7 +33,7 @@ def plan(jobs: Sequence[Job], /, *, engine: str = "auto", workers: int | None = 
     sources = open_sources(jobs)
     lead, *siblings = sources
     with ExitStack() as stack:
-        at = stack.enter_context(lead.snapshot(siblings=siblings, attach_all=_attach_nobody))
+        at = stack.enter_context(lead.snapshot(siblings=siblings, attach_all=attach_nobody))
         readers = select.readers(workers)
         plans = [compile_job(j, s, at, readers=readers, sample=False) for j, s in zip(jobs, sources, strict=True)]
         for one in plans:
@@ -41,12 +41,6 @@ def plan(jobs: Sequence[Job], /, *, engine: str = "auto", workers: int | None = 
                 DatasetSink(write.target, write.format, write.options).check(one.schema, write.mode)
         choice = choice_for(plans, engine, workers)
         return [_shown(one, at, choice) for one in plans]
-
-
-def _attach_nobody(at: Snapshot) -> None:
-    """A plan has no workers."""
-    if at.kind == "none":
-        raise EngineError("a snapshot of kind none has nobody to attach")
 
 
 def _shown(plan: JobPlan, at: Snapshot, choice: EngineChoice) -> dict[str, object]:

@@ -33,14 +33,17 @@ from etl.engine import select
 from etl.planning.compile import JobPlan, compile_job
 from etl.run import early
 from etl.run.count import WholeCount
+from etl.run.places import place
 from etl.run.progress import Silent
 from etl.run.record import Kept, each_once, of_reading, required
 from etl.run.result import RunResult
 from etl.run.state import (
     MAX_RESTARTS,
     Fail,
+    Finish,
     PartBroke,
     PartStaged,
+    PiecesKnown,
     Planned,
     Publish,
     Restart,
@@ -53,19 +56,20 @@ from etl.run.state import (
     WaitOver,
     step,
 )
-from etl.run.task import PartResult, PartTask, run_part, stop_mark
+from etl.run.task import PartResult, PartTask, PieceTask, run_part, run_piece, stop_mark
 from etl.tensors.sink import DatasetSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from types import FrameType
 
-    from connectors.base import Published, Requires, Source, WriteSession
+    from connectors.base import Finish as Piece
+    from connectors.base import Finished, Published, Requires, Source, WriteSession
     from etl.core.partition import Snapshot
     from etl.engine.base import Cluster, EngineChoice, Handle
     from etl.planning.endpoints import Job, Write
     from etl.run.progress import Progress
-    from etl.run.state import Effect, Event, PartKey
+    from etl.run.state import Effect, Event, PartKey, PieceKey, WorkKey
 
 POLL_SECONDS = 0.2
 """How often progress is drawn and waits are looked at; results wake the runner at once."""
@@ -330,7 +334,9 @@ class _Execution:
         for index, session in enumerate(bench.tasks.sessions[job]):
             requires = required(kept, index)
             staged = [r.staged[index] for r in results]
-            out.append(_Ready(session.prepare(staged, requires=requires), requires, len(results)))
+            finished = bench.finished_of(job, index)
+            switch = session.prepare(staged, requires=requires, finished=finished)
+            out.append(_Ready(switch, requires, len(results)))
         return out
 
 
@@ -437,10 +443,12 @@ class _Bench:
     cluster: Cluster
     progress: Progress
     state: Run
-    handles: dict[str, tuple[PartKey, int, Handle[PartResult]]] = field(default_factory=dict)
-    waits: dict[PartKey, float] = field(default_factory=dict)
+    handles: dict[str, tuple[WorkKey, int, Handle[PartResult | Finished]]] = field(default_factory=dict)
+    waits: dict[WorkKey, float] = field(default_factory=dict)
     results: dict[PartKey, PartResult] = field(default_factory=dict)
-    errors: dict[PartKey, BaseException] = field(default_factory=dict)
+    pieces: dict[PieceKey, Piece] = field(default_factory=dict)
+    finished: dict[PieceKey, Finished] = field(default_factory=dict)
+    errors: dict[WorkKey, BaseException] = field(default_factory=dict)
 
     def read_all(self) -> None:
         """Feed parts until all are staged.
@@ -454,13 +462,14 @@ class _Bench:
         self.progress.stage("reading")
         choice = self.cluster.choice
         try:
-            self._happened(Planned(keys, choice.slots if choice.kind == "remote" else 2 * choice.slots))
+            finishes = any(w.options.order != "source" for p in self.tasks.plans for w in p.job.writes)
+            self._happened(Planned(keys, choice.slots if choice.kind == "remote" else 2 * choice.slots, finishes))
             self._until_staged()
         except KeyboardInterrupt:
             self._happened(StopAsked())
 
     def _until_staged(self) -> None:
-        while self.state.phase == "running":
+        while self.state.phase in ("running", "finishing"):
             for ended in self.cluster.wait(seconds=POLL_SECONDS):
                 if ended in self.handles:
                     self._happened(self._collect(*self.handles.pop(ended)))
@@ -472,7 +481,7 @@ class _Bench:
                 del self.waits[key]
                 self._happened(WaitOver(key))
 
-    def _collect(self, key: PartKey, attempt: int, handle: Handle[PartResult]) -> Event:
+    def _collect(self, key: WorkKey, attempt: int, handle: Handle[PartResult | Finished]) -> Event:
         try:
             result = handle.result()
         except EtlError as error:
@@ -481,7 +490,10 @@ class _Bench:
         except Exception as error:  # noqa: BLE001 - whatever a driver or we got wrong: one more try, then it is told
             self.errors[key] = error
             return PartBroke(key, attempt, "transient" if attempt == 1 else "permanent")
-        self.results[key] = result
+        if isinstance(result, PartResult):
+            self.results[result.job, result.part.index] = result
+        elif len(key) == 3:
+            self.finished[key] = result
         self.progress.advanced(parts=1)
         return PartStaged(key, attempt)
 
@@ -493,8 +505,7 @@ class _Bench:
     def _carry_out(self, effect: Effect) -> None:
         match effect:
             case Submit(key, attempt):
-                spec = self.tasks.task(key, attempt)
-                self.handles[spec.key()] = (key, attempt, self.cluster.submit(run_part, spec, key=spec.key()))
+                self._submit(key, attempt)
             case Wait(key, at_most):
                 self.waits[key] = time.monotonic() + random.uniform(0, at_most)  # noqa: S311 - jitter, not a secret
             case Fail(key, why):
@@ -504,16 +515,46 @@ class _Bench:
                 raise _NewSnapshot(causes[-1] if causes else "")
             case Stop():
                 raise Cancelled("the run was stopped: nothing was published")
+            case Finish():
+                self._happened(self._find_pieces())
             case Publish():
                 pass
 
-    def _told(self, key: PartKey, why: str) -> EtlError:
+    def _submit(self, key: WorkKey, attempt: int) -> None:
+        handle: Handle[PartResult | Finished]
+        if len(key) == 3:
+            piece = PieceTask(self.tasks.run_id, self.tasks.go, key, attempt, self.pieces[key])
+            name, handle = piece.key(), self.cluster.submit(run_piece, piece, key=piece.key())
+        else:
+            part = self.tasks.task(key, attempt)
+            name, handle = part.key(), self.cluster.submit(run_part, part, key=part.key())
+        self.handles[name] = (key, attempt, handle)
+
+    def _find_pieces(self) -> Event:
+        """What the sessions leave to do after all parts, for workers."""
+        self.progress.stage("ordering")
+        for job, sessions in enumerate(self.tasks.sessions):
+            results = [self.results[job, p.index] for p in self.tasks.plans[job].parts.parts]
+            for index, session in enumerate(sessions):
+                for number, piece in enumerate(session.exchange([r.staged[index] for r in results])):
+                    self.pieces[job, index, number] = piece
+        read = sum(r.received for r in self.results.values())
+        self.progress.planned(len(self.pieces), sum(p.rows for p in self.pieces.values()), read)
+        return PiecesKnown(tuple(self.pieces))
+
+    def finished_of(self, job: int, dataset: int) -> list[Finished]:
+        """What came of the pieces of a dataset, in order."""
+        return [self.finished[key] for key in self.pieces if key[:2] == (job, dataset)]
+
+    def _told(self, key: WorkKey, why: str) -> EtlError:
         """The error of a part, with the place before it."""
         error = self.errors[key]
         plan = self.tasks.plans[key[0]]
         parts = plan.parts.parts
-        where = f"{plan.source.title}, connection {plan.source.endpoint.name}"
-        if len(parts) > 1:
+        where = place(plan.source, str(error))
+        if len(key) == 3:
+            where = self.pieces[key].title
+        elif len(parts) > 1:
             where = f"part {key[1] + 1} of {len(parts)} ({describe(parts[key[1]].slice)}) of {where}"
         attempts = self.state.parts[key].attempts
         if attempts > 1:
@@ -521,6 +562,8 @@ class _Bench:
         if why:
             where += f", {why}"
         if isinstance(error, EtlError):
+            if len(key) == 3:
+                return error.at(where, job=key[0], connection=plan.source.endpoint.name)
             return error.at(where, job=key[0], partition=key[1], connection=plan.source.endpoint.name)
         return EngineError(f"{where}: {type(error).__name__}: {error}", hint="--debug shows where; please report it.")
 
