@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -63,7 +63,7 @@ def mapped(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> 
         Damaged: It is not what its name says.
     """
     found: dict[str, NDArray[Any]] = {}
-    for name, (path, dtype, shape, start) in _spans(entry, format_, locate).items():
+    for name, (path, dtype, shape, start) in spans(entry, format_, locate).items():
         if 0 in shape:
             found[name] = np.zeros(shape, dtype)
             continue
@@ -74,10 +74,15 @@ def mapped(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> 
     return found
 
 
-_Span = tuple["Path", np.dtype[Any], tuple[int, ...], int]
+Span: TypeAlias = tuple["Path", np.dtype[Any], tuple[int, ...], int]
 
 
-def _spans(entry: FileEntry, format_: str, locate: Callable[[str], Path]) -> dict[str, _Span]:
+def spans(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> dict[str, Span]:
+    """Tensor → its file, dtype (uint16 for bfloat16), shape, and the byte at which it begins, by the file's header.
+
+    Raises:
+        FileNotFoundError, Damaged: As `mapped`.
+    """
     if format_ == "npy":
         members = {name: locate(one.path) for name, one in (entry.members or {}).items()}
         heads = {name: npy.read_header(path) for name, path in members.items()}
@@ -86,7 +91,7 @@ def _spans(entry: FileEntry, format_: str, locate: Callable[[str], Path]) -> dic
     if format_ == "torch":
         return {n: (path, held_dtype(t.dtype), t.shape, t.offset) for n, t in torch.read_header(path).items()}
     header = safetensors.read_header(path)
-    found: dict[str, _Span] = {}
+    found: dict[str, Span] = {}
     for name, span in header.tensors.items():
         kind = safetensors.DTYPES.get(span.dtype)
         if kind is None:
@@ -103,11 +108,11 @@ def tensor_faults(entry: FileEntry, format_: str, locate: Callable[[str], Path],
     """
     tensors = dict(entry.tensors or {})
     base = entry.data_start or 0
-    spans = _spans(entry, format_, locate)
-    have = {n: (start - base, _bytes(dtype, shape)) for n, (_, dtype, shape, start) in spans.items()}
+    found = spans(entry, format_, locate)
+    have = {n: (start - base, _bytes(dtype, shape)) for n, (_, dtype, shape, start) in found.items()}
     if have != tensors:
         yield f"{entry.path} holds other tensors than the manifest says"
-    lengths = {shape[0] for name, (_, _, shape, _) in spans.items() if not name.endswith(".values")}
+    lengths = {shape[0] for name, (_, _, shape, _) in found.items() if not name.endswith(".values")}
     if lengths != {entry.rows}:
         yield f"{entry.path} holds tensors of {sorted(lengths)} rows, the manifest says {entry.rows}"
 

@@ -18,17 +18,19 @@ import numpy as np
 
 from etl.core.errors import ConfigError, Damaged
 from etl.core.schema import nearest
-from etl.tensors.formats.safetensors import DTYPES, read_header
+from etl.tensors.encode import spans
+from etl.tensors.manifest import sequence
+from etl.tensors.segments import held_dtype
 from etl.tensors.storage import failed
 from etl.tensors.versions import located
 
 if TYPE_CHECKING:
-    from etl.tensors.manifest import FileEntry, Manifest
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
+    from etl.tensors.manifest import FileEntry, Manifest
     from etl.tensors.order import Run
 
 Io: TypeAlias = Literal["auto", "mmap", "pread"]
@@ -159,10 +161,10 @@ class _File:
 class _Shard:
     """One entry of the manifest with its files open."""
 
-    def __init__(self, folder: Path, entry: FileEntry, *, by_map: bool) -> None:
+    def __init__(self, folder: Path, entry: FileEntry, manifest: Manifest, *, by_map: bool) -> None:
         self._by_map = by_map
         self.rows = entry.rows
-        self.places = _places(folder, entry)
+        self.places = _places(folder, entry, manifest)
         sizes = {one.path: one.bytes for one in entry.stored}
         self._files = {p: _File(folder, p, sizes[p]) for p in {place.path for place in self.places.values()}}
         self._arrays: dict[str, NDArray[Any]] = {}
@@ -246,11 +248,13 @@ class _Opened:
         self._lock = threading.Lock()
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
 
-    def get(self, position: int, folder: Path, entry: FileEntry, *, by_map: bool) -> _Shard:
+    def get(self, position: int, shards: Shards) -> _Shard:
         with self._lock:
             found = self._shards.get(position)
             if found is None:
-                found = self._shards[position] = _Shard(folder, entry, by_map=by_map)
+                found = self._shards[position] = _Shard(
+                    shards.path, shards.files[position], shards.manifest, by_map=shards.io == "mmap"
+                )
                 while len(self._shards) > _KEPT:
                     self._shards.popitem(last=False)
             else:
@@ -281,7 +285,7 @@ class Shards:
     io: Io = "auto"
     files: tuple[FileEntry, ...] = field(init=False, repr=False, compare=False)
     kinds: Mapping[str, TensorKind] = field(init=False, repr=False, compare=False)
-    """Every tensor that is offered but `.offsets`, in file order: what it is."""
+    """Every tensor that is offered but `.offsets`: what it is."""
     tags: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The ragged lists."""
     _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
@@ -307,8 +311,8 @@ class Shards:
             object.__setattr__(self, name, value)
         stored = self._shard(0).places
         tags = tuple(str(c["tensor"]) for c in self.manifest.columns if c.get("kind") == "ragged" and c.get("tensor"))
-        lengths = {f"{tag}.lengths" for tag in tags}
-        object.__setattr__(self, "kinds", {n: place.kind for n, place in stored.items() if n not in lengths})
+        kinds = {n: stored[n].kind for n in _order(self.manifest, tags) if n in stored}
+        object.__setattr__(self, "kinds", kinds)
         object.__setattr__(self, "tags", tags)
 
     def __reduce__(self) -> tuple[object, ...]:
@@ -322,7 +326,10 @@ class Shards:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The tensors offered, in file order; the offsets of a list follow its values."""
+        """The tensors offered: x, y, w, the others in the order of their columns, then the masks in that order.
+
+        The same for every format. The offsets of a list follow its values.
+        """
         found: list[str] = []
         for name in self.kinds:
             found.append(name)
@@ -509,7 +516,7 @@ class Shards:
         return shard
 
     def _shard(self, position: int) -> _Shard:
-        return self._opened.get(position, self.path, self.files[position], by_map=self.io == "mmap")
+        return self._opened.get(position, self)
 
     def _tag_of(self, name: str) -> str | None:
         tag = name.removesuffix(".values")
@@ -522,7 +529,7 @@ class Shards:
         return ""
 
 
-_FORMATS = ("safetensors",)
+_FORMATS = ("safetensors", "npy", "torch")
 _RESTORE = "Restore the file from a copy, or export again with --mode replace."
 
 
@@ -557,32 +564,80 @@ def _named(
     return found
 
 
-def _places(folder: Path, entry: FileEntry) -> dict[str, TensorPlace]:
+def _words(manifest: Manifest) -> dict[str, str]:
+    """Tensor in the files → dtype in words."""
+    found: dict[str, str] = {}
+    for one in sequence(manifest.document.get("tensors", [])):
+        if isinstance(one, dict):
+            found[str(one["name"])] = str(one["dtype"])
+    for column in manifest.columns:
+        tensor = str(column.get("tensor"))
+        if column.get("kind") == "ragged" and tensor in found:
+            found[f"{tensor}.values"], found[f"{tensor}.lengths"] = found.pop(tensor), "int32"
+    return found
+
+
+def _order(manifest: Manifest, tags: Sequence[str]) -> list[str]:
+    """Tensors in the order in which they are offered; a list by its values."""
+    bases = [str(t["name"]) for t in sequence(manifest.document.get("tensors", [])) if isinstance(t, dict)]
+    layout = manifest.document.get("layout")
+    first = ("x", "y", "w") if isinstance(layout, dict) and layout.get("kind") == "packed" else ()
+    bases.sort(key=lambda n: first.index(n) if n in first else len(first))
+    return [f"{n}.values" if n in tags else n for n in bases] + [f"{n}.valid" for n in bases]
+
+
+def _places(folder: Path, entry: FileEntry, manifest: Manifest) -> dict[str, TensorPlace]:
     """Where the tensors of an entry lie, held against the manifest.
 
     Raises:
-        Damaged: The file is missing, or its header is another than the manifest says.
+        Damaged: A file is missing, or its header is another than the manifest says.
     """
+    places: dict[Path, str] = {}
+
+    def locate(path: str) -> Path:
+        place = located(folder, path)
+        places[place] = path
+        return place
+
     try:
-        header = read_header(located(folder, entry.path))
+        found = spans(entry, manifest.format, locate)
     except FileNotFoundError as error:
-        raise _missing(entry.path) from error
+        raise _missing(_lost(folder, entry)) from error
     except OSError as error:
         raise failed(f"{entry.path} cannot be read", error) from error
-    spans = {name: (span.offset, span.bytes) for name, span in header.tensors.items()}
-    if header.data_start != entry.data_start or spans != dict(entry.tensors or {}):
+    words = _words(manifest)
+    have = {
+        name: (start - (entry.data_start or 0), dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
+        for name, (_, dtype, shape, start) in found.items()
+    }
+    if have != dict(entry.tensors or {}):
         raise Damaged(f"{entry.path} holds other tensors than the manifest says", hint=_RESTORE, path=entry.path)
-    found: dict[str, TensorPlace] = {}
-    for name, span in header.tensors.items():
-        word = DTYPES.get(span.dtype)
-        if word is None or not span.shape:
-            raise Damaged(f"{entry.path} holds {name} as {span.dtype} {list(span.shape)}", path=entry.path)
-        kind = TensorKind(np.dtype(np.uint16 if word == "bfloat16" else word), word, span.shape[1:])
-        items = name.endswith(".values") and f"{name.removesuffix('.values')}.lengths" in header.tensors
-        if span.bytes != kind.row_bytes * span.shape[0] or (span.shape[0] != entry.rows and not items):
-            raise Damaged(f"{entry.path} holds {span.shape[0]} rows of {name}, not {entry.rows}", path=entry.path)
-        found[name] = TensorPlace(entry.path, header.data_start + span.offset, kind, span.shape[0])
-    return found
+    result: dict[str, TensorPlace] = {}
+    for name, (place, dtype, shape, start) in found.items():
+        word = words.get(name, "bool" if name.endswith(".valid") else dtype.name)
+        if dtype != held_dtype(word) or not shape:
+            raise Damaged(
+                f"{places[place]} holds {name} as {dtype} {list(shape)}, the manifest says {word}",
+                hint=_RESTORE,
+                path=places[place],
+            )
+        items = words.get(f"{name.removesuffix('.values')}.lengths") is not None and name.endswith(".values")
+        if shape[0] != entry.rows and not items:
+            raise Damaged(
+                f"{places[place]} holds {shape[0]} rows of {name}, not {entry.rows}", hint=_RESTORE, path=places[place]
+            )
+        result[name] = TensorPlace(places[place], start, TensorKind(dtype, word, shape[1:]), shape[0])
+    return result
+
+
+def _lost(folder: Path, entry: FileEntry) -> str:
+    """Which file of an entry is missing."""
+    for one in entry.stored:
+        try:
+            located(folder, one.path)
+        except FileNotFoundError:
+            return one.path
+    return entry.path
 
 
 def _missing(path: str) -> Damaged:
