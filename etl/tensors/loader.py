@@ -20,6 +20,7 @@ from etl.tensors.shards import items_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+
     from numpy.typing import NDArray
 
     from etl.tensors.shards import Shards
