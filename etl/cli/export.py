@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from connectors.base import Cast, Endpoint, Mode, Special
-    from etl.tensors.options import Format, Layout
+    from etl.tensors.options import Format, Layout, Order
 
 DEFAULT_FORMAT = "safetensors"
 MODES = ("create", "replace", "append")
@@ -35,6 +35,7 @@ CASTS = ("exact", "round", "saturate")
 SPECIALS = ("error", "null", "clamp")
 NULLS = ("mask", "error", "drop")
 LAYOUTS = ("columns", "packed")
+ORDERS = ("source", "key", "shuffle")
 _SCHEDULER = re.compile(r"tcp://[^/\s]+:\d{1,5}/?", re.ASCII)
 MOST_PARTS = 100_000
 """More parts than this are a slip of the keyboard; the plan alone would not fit a screen or a manifest."""
@@ -57,6 +58,8 @@ class Flags:
     target: str | None = None
     weight: str | None = None
     key: str | None = None
+    order: str | None = None
+    shuffle: int | None = None
     layout: str | None = None
     dtype: str | None = None
     cast: str = "exact"
@@ -215,6 +218,8 @@ def _writes(flags: Flags) -> list[tuple[str, str]]:
 
 def _options(flags: Flags) -> WriteOptions:
     words.choice(flags.cast, CASTS, "--cast")
+    order = flags.order or ("source" if flags.shuffle is None else "shuffle")
+    words.choice(order, ORDERS, "--order")
     if flags.special is not None:
         words.choice(flags.special, SPECIALS, "--special")
     if flags.layout is not None:
@@ -235,6 +240,8 @@ def _options(flags: Flags) -> WriteOptions:
         target=listed["--target"],
         weight=flags.weight,
         key=listed["--key"],
+        order=cast("Order", order),
+        seed=flags.shuffle,
         layout=cast("Layout | None", flags.layout),
         dtype=flags.dtype,
         cast=cast("Cast", flags.cast),

@@ -115,6 +115,12 @@ def export(
     target: Annotated[str | None, typer.Option("--target", help="Columns of y.")] = None,
     weight: Annotated[str | None, typer.Option("--weight", help="The column of w.")] = None,
     key: Annotated[str | None, typer.Option("--key", help="Columns that name a row.")] = None,
+    order: Annotated[
+        str | None, typer.Option("--order", help="Rows as the parts come (source), by --key (key), or shuffled.")
+    ] = None,
+    shuffle: Annotated[
+        int | None, typer.Option("--shuffle", min=0, help="Seed of --order shuffle.", metavar="SEED")
+    ] = None,
     layout: Annotated[str | None, typer.Option("--layout", help="columns or packed (default with --features).")] = None,
     dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of x and y in the packed layout.")] = None,
     cast: Annotated[str, typer.Option("--cast", help="exact, round or saturate.")] = "exact",
@@ -165,6 +171,8 @@ def export(
             target=target,
             weight=weight,
             key=key,
+            order=order,
+            shuffle=shuffle,
             layout=layout,
             dtype=dtype,
             cast=cast,
@@ -309,6 +317,14 @@ def dataset_vacuum(
     from etl.cli import dataset as command
 
     command.vacuum(path, keep=keep, dry_run=dry_run, as_json=as_json, debug=debug)
+
+
+@dataset.command("compact", cls=Once)
+def dataset_compact(path: TARGET, *, as_json: JSON = False, debug: DEBUG = False) -> None:
+    """Join small files into larger ones, as a new version with the same rows in the same order."""
+    from etl.cli import dataset as command
+
+    command.compact(path, as_json=as_json, debug=debug)
 
 
 def main() -> None:

@@ -20,14 +20,17 @@ MAX_RESTARTS = 2
 MAX_WAIT_SECONDS = 300.0
 FIRST_WAIT_SECONDS = 2.0
 
-Phase: TypeAlias = Literal["running", "publishing", "succeeded", "failed", "cancelled"]
+Phase: TypeAlias = Literal["running", "finishing", "publishing", "succeeded", "failed", "cancelled"]
 PartKey: TypeAlias = tuple[int, int]
 """(job, part index) within one run."""
+PieceKey: TypeAlias = tuple[int, int, int]
+"""(job, dataset of the job, number): a piece of the work that is left when all parts are staged."""
+WorkKey: TypeAlias = PartKey | PieceKey
 
 
 @dataclass(frozen=True, slots=True)
 class PartState:
-    """One part: its state, and how often it was tried."""
+    """One part or piece: its state, and how often it was tried."""
 
     state: Literal["waiting", "running", "retrying", "staged", "failed"] = "waiting"
     attempts: int = 0
@@ -40,9 +43,10 @@ class Run:
     id: str
     phase: Phase = "running"
     slots: int = 1
-    parts: Mapping[PartKey, PartState] = field(default_factory=dict)
+    parts: Mapping[WorkKey, PartState] = field(default_factory=dict)
     retries_used: int = 0
     restarts: int = 0
+    finishes: bool = False
 
     def in_flight(self) -> int:
         """Parts that hold a slot."""
@@ -55,13 +59,15 @@ class Planned:
 
     keys: tuple[PartKey, ...]
     slots: int
+    finishes: bool = False
+    """Whether work is left when all parts are staged, to be found then."""
 
 
 @dataclass(frozen=True, slots=True)
 class PartStaged:
     """An attempt ended well."""
 
-    key: PartKey
+    key: WorkKey
     attempt: int
 
 
@@ -69,7 +75,7 @@ class PartStaged:
 class PartBroke:
     """An attempt ended badly; `kind` is the class of its error."""
 
-    key: PartKey
+    key: WorkKey
     attempt: int
     kind: Retry
     snapshot_lost: bool = False
@@ -81,10 +87,17 @@ class SnapshotGone:
 
 
 @dataclass(frozen=True, slots=True)
+class PiecesKnown:
+    """The work that is left after all parts, piece by piece; it goes by the rules of parts."""
+
+    keys: tuple[PieceKey, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class WaitOver:
     """The wait before another try has passed."""
 
-    key: PartKey
+    key: WorkKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,14 +110,14 @@ class WasPublished:
     """The commit is done."""
 
 
-Event: TypeAlias = Planned | PartStaged | PartBroke | SnapshotGone | WaitOver | StopAsked | WasPublished
+Event: TypeAlias = Planned | PartStaged | PartBroke | PiecesKnown | SnapshotGone | WaitOver | StopAsked | WasPublished
 
 
 @dataclass(frozen=True, slots=True)
 class Submit:
-    """Start an attempt at a part."""
+    """Start an attempt at a part or piece."""
 
-    key: PartKey
+    key: WorkKey
     attempt: int
 
 
@@ -112,7 +125,7 @@ class Submit:
 class Wait:
     """Wait a random time up to `at_most` seconds, then send `WaitOver`."""
 
-    key: PartKey
+    key: WorkKey
     at_most: float
 
 
@@ -122,15 +135,20 @@ class Restart:
 
 
 @dataclass(frozen=True, slots=True)
+class Finish:
+    """All parts are staged: find the work that is left, then send `PiecesKnown`."""
+
+
+@dataclass(frozen=True, slots=True)
 class Publish:
-    """All parts are staged."""
+    """All parts are staged, and nothing is left to do."""
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
     """End the run with the last error of this part; `why` adds what the state knows."""
 
-    key: PartKey
+    key: WorkKey
     why: str
 
 
@@ -139,7 +157,7 @@ class Stop:
     """End the run as cancelled."""
 
 
-Effect: TypeAlias = Submit | Wait | Restart | Publish | Fail | Stop
+Effect: TypeAlias = Submit | Wait | Restart | Finish | Publish | Fail | Stop
 
 
 def budget(parts: int, /) -> int:
@@ -157,9 +175,13 @@ def step(run: Run, event: Event, /) -> tuple[Run, tuple[Effect, ...]]:
     if run.phase in ("succeeded", "failed", "cancelled"):
         return run, ()
     match event:
-        case Planned(keys, slots):
-            parts = {key: PartState() for key in keys}
-            return _fill(replace(run, parts=parts, slots=slots))
+        case Planned(keys, slots, finishes):
+            parts: dict[WorkKey, PartState] = {key: PartState() for key in keys}
+            return _fill(replace(run, parts=parts, slots=slots, finishes=finishes))
+        case PiecesKnown(keys=pieces):
+            if run.phase != "finishing":
+                return run, ()
+            return _go_on(replace(run, parts={**run.parts, **{key: PartState() for key in pieces}}))
         case StopAsked():
             return replace(run, phase="cancelled"), (Stop(),)
         case WasPublished():
@@ -173,20 +195,26 @@ def step(run: Run, event: Event, /) -> tuple[Run, tuple[Effect, ...]]:
         case PartStaged(key, attempt):
             if not _current(run, key, attempt):
                 return run, ()
-            run = _set(run, key, state="staged")
-            if all(p.state == "staged" for p in run.parts.values()):
-                return replace(run, phase="publishing"), (Publish(),)
-            return _fill(run)
+            return _go_on(_set(run, key, state="staged"))
         case PartBroke(key, attempt, kind, snapshot_lost):
             if not _current(run, key, attempt):
                 return run, ()
             return _broke(run, key, kind, snapshot_lost=snapshot_lost)
 
 
-def _broke(run: Run, key: PartKey, kind: Retry, *, snapshot_lost: bool) -> tuple[Run, tuple[Effect, ...]]:
+def _go_on(run: Run) -> tuple[Run, tuple[Effect, ...]]:
+    """Fill the slots; after the last part find what is left to do, after the last of that publish."""
+    if any(p.state != "staged" for p in run.parts.values()):
+        return _fill(run)
+    if run.phase == "running" and run.finishes:
+        return replace(run, phase="finishing"), (Finish(),)
+    return replace(run, phase="publishing"), (Publish(),)
+
+
+def _broke(run: Run, key: WorkKey, kind: Retry, *, snapshot_lost: bool) -> tuple[Run, tuple[Effect, ...]]:
     if snapshot_lost:
         if run.restarts < MAX_RESTARTS:
-            return replace(run, restarts=run.restarts + 1, parts={}), (Restart(),)
+            return replace(run, phase="running", restarts=run.restarts + 1, parts={}), (Restart(),)
         return _fail(run, key, f"the snapshot was lost {MAX_RESTARTS + 1} times")
     attempts = run.parts[key].attempts
     if kind != "transient":
@@ -200,16 +228,16 @@ def _broke(run: Run, key: PartKey, kind: Retry, *, snapshot_lost: bool) -> tuple
     return run, (Wait(key, waits()[attempts - 1]), *more)
 
 
-def _fail(run: Run, key: PartKey, why: str) -> tuple[Run, tuple[Effect, ...]]:
+def _fail(run: Run, key: WorkKey, why: str) -> tuple[Run, tuple[Effect, ...]]:
     return replace(_set(run, key, state="failed"), phase="failed"), (Fail(key, why),)
 
 
-def _current(run: Run, key: PartKey, attempt: int) -> bool:
+def _current(run: Run, key: WorkKey, attempt: int) -> bool:
     part = run.parts.get(key)
     return part is not None and part.state == "running" and part.attempts == attempt
 
 
-def _set(run: Run, key: PartKey, *, state: Literal["waiting", "running", "retrying", "staged", "failed"]) -> Run:
+def _set(run: Run, key: WorkKey, *, state: Literal["waiting", "running", "retrying", "staged", "failed"]) -> Run:
     return replace(run, parts={**run.parts, key: replace(run.parts[key], state=state)})
 
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from connectors.base import Source, Staged, WriteSession
+    from connectors.base import Finish, Finished, Source, Staged, WriteSession
     from etl.core.partition import Partition, Snapshot
     from etl.core.schema import Schema
 
@@ -119,3 +119,32 @@ def run_part(task: PartTask, /) -> PartResult:
         warnings=tuple(tally.warnings),
         how=tally.how,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class PieceTask:
+    """What a worker needs to do one piece of the work after all parts; `go` and `attempt` as for a part."""
+
+    run_id: str
+    go: int
+    place: tuple[int, int, int]
+    attempt: int
+    piece: Finish
+
+    def key(self) -> str:
+        """The task's name on the cluster."""
+        return f"{self.run_id}:{self.go}:piece:{':'.join(map(str, self.place))}:{self.attempt}"
+
+
+def run_piece(task: PieceTask, /) -> Finished:
+    """Do one piece.
+
+    Raises:
+        EtlError: Whatever the sink refuses.
+    """
+    tell = teller(task.run_id)
+
+    def passed(batch: pa.RecordBatch) -> None:
+        tell(batch.num_rows, batch.nbytes)
+
+    return task.piece.write(task.attempt, stopped=stop_mark(f"{task.run_id}:{task.go}").is_set, passed=passed)

@@ -11,9 +11,13 @@ from uuid import uuid4
 
 import pyarrow as pa
 
+from etl.core.canonical import canonical_json
 from etl.core.partition import KeyRange, NullKeys, Whole, slice_json
 from etl.tensors import manifest as documents
+from etl.tensors.drift import drift, joined_columns
 from etl.tensors.manifest import FileEntry, Manifest
+from etl.tensors.stats import Stats
+from etl.tensors.summary import summary
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -38,6 +42,7 @@ class Making:
         options: The writing flags.
         requires: What the source said.
         staged: The newest attempt of every part.
+        order: The order of the rows: kind, keys, seed, source_mix_p.
         now: The moment, RFC 3339.
     """
 
@@ -49,11 +54,12 @@ class Making:
     options: WriteOptions
     requires: Requires
     staged: Sequence[Staged]
+    order: Mapping[str, object]
     now: str
 
     def columns(self) -> list[dict[str, object]]:
-        """`columns[]` with what was counted."""
-        return _columns(self.plan, self.staged, self.requires)
+        """`columns[]` with what was counted of this run's rows."""
+        return _columns(self.plan, self.staged, self.requires, self.split.names if self.split else ("all",))
 
     @property
     def warnings(self) -> tuple[Mapping[str, object], ...]:
@@ -68,8 +74,19 @@ class Making:
         entries: Sequence[FileEntry],
         /,
     ) -> Manifest:
-        """The manifest of version `number`, whose parent is `live` and which has these files."""
-        return Manifest.of(_document(self, live, number, columns, entries), entries)
+        """The manifest of version `number`, whose parent is `live` and which has these files.
+
+        Args:
+            live: The version that is current.
+            number: The new one.
+            columns: Those of this run; what the live version knew is added where rows are appended to it.
+            entries: All files.
+        """
+        warnings = list(self.warnings)
+        if live is not None and self.mode == "append":
+            warnings += drift(live.columns, columns)
+            columns = joined_columns(live.columns, columns, live.splits)
+        return Manifest.of(_document(self, live, number, columns, entries, warnings), entries)
 
 
 def _document(
@@ -78,6 +95,7 @@ def _document(
     number: int,
     columns: Sequence[Mapping[str, object]],
     entries: Sequence[FileEntry],
+    warnings: Sequence[Mapping[str, object]],
 ) -> dict[str, object]:
     requires, plan, split = making.requires, making.plan, making.split
     source = requires.source
@@ -152,12 +170,13 @@ def _document(
         "tensors": tensors_json(plan),
         "split": split.as_json() if split else None,
         "fit": None,
-        "order": {"kind": "source", "source_mix_p": None},
+        # Appended rows are in order among themselves, behind those of the versions before.
+        "order": {**making.order, "scope": "version" if making.mode == "append" else "dataset"},
         "scores": [],
         "content_sha256": documents.content_sha256(entries),
         "layout": layout_json(plan, making.options),
-        "checks": [],
-        "warnings": [dict(w) for w in making.warnings],
+        "checks": _checks(requires),
+        "warnings": [dict(w) for w in warnings],
         "signature": None,
     }
 
@@ -210,11 +229,32 @@ def column_json(column: ColumnPlan, /) -> dict[str, object]:
         encoding = "scaled_int" if column.scale is not None else "decimal" if not column.tensor else "float"
         entry["decimal"] = {"precision": kind.precision, "scale": kind.scale, "encoding": encoding}
     if one.vocabulary is not None:
-        entry["category"] = {"values": list(one.vocabulary), "cardinality": len(one.vocabulary), "order": "declared"}
+        labels = list(one.vocabulary)
+        entry["category"] = {
+            "vocab": None,
+            "vocab_sha256": documents.sha256_hex(canonical_json(labels)),
+            "key_type": "text",
+            "cardinality": len(labels),
+            "reserved": None,
+            "order": "declared",
+            "min_count": None,
+            "max_size": None,
+            "values": labels,
+        }
+    if column.kind == "ragged" and column.tensor:
+        entry["ragged"] = {
+            "lengths": f"{column.tensor}.lengths",
+            "values": f"{column.tensor}.values",
+            "max_len": None,
+            "truncated_rows": 0,
+            "pad_value": 0,
+        }
     return entry
 
 
-def _columns(plan: PackPlan, staged: Sequence[Staged], requires: Requires) -> list[dict[str, object]]:
+def _columns(
+    plan: PackPlan, staged: Sequence[Staged], requires: Requires, splits: Sequence[str]
+) -> list[dict[str, object]]:
     found: list[dict[str, object]] = []
     for column in plan.columns:
         name = column.field.name
@@ -236,7 +276,31 @@ def _columns(plan: PackPlan, staged: Sequence[Staged], requires: Requires) -> li
             "max_abs_error": max((float(str(c.get("max_abs_error", 0.0))) for c in counted), default=0.0),
         }
         entry["special"] = dict(requires.special.get(name, {}))
+        stats = {split: summary(column.field.type, _of_split(counted, split)) for split in splits}
+        entry["stats"] = stats
+        ragged = entry["ragged"]
+        if isinstance(ragged, dict):
+            longest = [one["max"] for one in stats.values() if isinstance(one["max"], int)]
+            ragged["max_len"] = max(longest, default=None)
         found.append(entry)
+    return found
+
+
+def _of_split(counted: Sequence[Mapping[str, object]], split: str) -> list[Stats]:
+    """What the parts found in a split, in their order; parts without a row of it are not there."""
+    found = []
+    for column in counted:
+        stats = column.get("stats")
+        if isinstance(stats, dict) and isinstance(stats.get(split), Stats):
+            found.append(stats[split])
+    return found
+
+
+def _checks(requires: Requires) -> list[dict[str, object]]:
+    """What was held before the switch; a run that fails one publishes nothing."""
+    found: list[dict[str, object]] = [{"name": "rows of each part", "passed": True, "observed": len(requires.parts)}]
+    if requires.rows is not None:
+        found.append({"name": "rows of the snapshot", "passed": True, "observed": requires.rows})
     return found
 
 

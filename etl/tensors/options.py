@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from connectors.base import Cast, Special
 
-Format: TypeAlias = Literal["safetensors", "parquet", "npy", "torch"]
+Format: TypeAlias = Literal["safetensors", "parquet", "npy", "torch", "tfrecord"]
 Layout: TypeAlias = Literal["columns", "packed"]
 Order: TypeAlias = Literal["source", "key", "shuffle"]
 NullKey: TypeAlias = Literal["error", "own_group"]

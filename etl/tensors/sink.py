@@ -5,24 +5,26 @@ from __future__ import annotations
 import re
 import secrets
 import time
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
 
 from connectors.base import Capabilities, Published, Staged, StagedFile
-from etl.core.errors import ConfigError, SchemaError
+from etl.core.errors import ConfigError, CountMismatch, SchemaError
 from etl.core.schema import nearest
 from etl.tensors import manifest as documents
 from etl.tensors.counts import Counts, check_counts
 from etl.tensors.document import Making, column_json, joined_entries, layout_json, utc_text
-from etl.tensors.encode import ENCODERS, FORMATS, check_format
+from etl.tensors.encode import ENCODERS, FORMATS, fitted
+from etl.tensors.exchange import Runs, Shard, Staging, group_rows, mixing, shards
 from etl.tensors.formats.parquet import SUFFIX as PARQUET
 from etl.tensors.formats.parquet import ParquetPart
 from etl.tensors.gather import TensorPart
 from etl.tensors.join import groups, join_parquet, join_tensors
 from etl.tensors.manifest import FileEntry, Manifest, StoredFile
 from etl.tensors.options import WriteOptions
+from etl.tensors.ordering import Ordering, ordering
 from etl.tensors.pack import PackPlan, plan_columns
 from etl.tensors.publish import check_parent, check_target, publish
 from etl.tensors.split import SplitRecipe, recipe
@@ -34,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from connectors.base import Mode, Requires
+    from connectors.base import Finished, Mode, Requires
     from etl.core.partition import Partition
     from etl.core.schema import Schema
     from etl.tensors.cast import CastCount
@@ -98,9 +100,7 @@ class DatasetSink:
         Raises:
             ConfigError: A column does not exist, or cannot be what it is asked to be.
         """
-        plan = plan_columns(schema, self.options, self.format)
-        check_format(plan, self.format)
-        return plan
+        return fitted(plan_columns(schema, self.options, self.format), self.format)
 
     def begin(self, run_id: str, schema: Schema, mode: Mode, /) -> DatasetSession:
         """Clean up after dead runs and open a stage beside the target.
@@ -111,6 +111,7 @@ class DatasetSink:
         """
         plan, split, live = self._checked(schema, mode)
         path = local_path(self.target)
+        how = ordering(self.options, schema, written_columns(plan))
         return DatasetSession(
             target=path,
             folder=open_stage(path, run_id),
@@ -122,6 +123,7 @@ class DatasetSink:
             plan=plan,
             split=split,
             options=self.options,
+            ordering=how,
         )
 
     def _checked(self, schema: Schema, mode: Mode) -> tuple[PackPlan, SplitRecipe | None, Manifest | None]:
@@ -134,9 +136,11 @@ class DatasetSink:
                 options.split, options.split_key, options.split_salt, options.null_key, allow_float=options.allow_float
             )
             split.check(schema)
+        how = ordering(options, schema, written_columns(plan))
         live = check_target(path, mode)
         if live is not None and mode == "append":
             check_append(live, self.format, plan, split, options, path)
+            check_order(live, how, path)
         return plan, split, live
 
 
@@ -176,6 +180,35 @@ def check_append(
     )
 
 
+def check_order(live: Manifest, how: Ordering | None, target: Path, /) -> None:
+    """Hold that new rows come in the order of the dataset: each append in itself, behind what is there.
+
+    Raises:
+        ConfigError: The dataset has another order.
+    """
+    was = live.document.get("order")
+    before = {k: v for k, v in was.items() if k in {"kind", "keys", "seed"}} if isinstance(was, dict) else {}
+    before = before or {"kind": "source"}
+    after = how.as_json() if how else {"kind": "source"}
+    if before != after:
+        raise ConfigError(
+            f"{target} has the order {_order_words(before)}, not {_order_words(after)}",
+            hint="Append with the same --order, --key and --shuffle, or use --mode replace.",
+        )
+
+
+def _order_words(order: Mapping[str, object]) -> str:
+    keys = order.get("keys")
+    by = f" by {', '.join(map(str, keys))}" if isinstance(keys, list) and keys else ""
+    seed = f" with seed {order['seed']}" if "seed" in order else ""
+    return f"{order.get('kind')}{by}{seed}"
+
+
+def written_columns(plan: PackPlan, /) -> tuple[str, ...]:
+    """The source columns that are written, each once."""
+    return tuple(dict.fromkeys(c.field.name for c in plan.columns))
+
+
 def _differences(old: Sequence[Mapping[str, object]], new: Sequence[Mapping[str, object]]) -> list[str]:
     was = {str(c["name"]): c for c in old}
     now = {str(c["name"]): c for c in new}
@@ -206,6 +239,7 @@ class DatasetSession:
         plan: Which column goes where.
         split: The split recipe; None: one split named "all".
         options: The writing flags.
+        ordering: The order of the rows; None: as the parts come.
     """
 
     target: Path
@@ -218,11 +252,12 @@ class DatasetSession:
     plan: PackPlan
     split: SplitRecipe | None
     options: WriteOptions
+    ordering: Ordering | None = None
 
     def stage(self, part: Partition, attempt: int, batches: Iterator[pa.RecordBatch], /) -> Staged:
-        """Write one part's rows to names of this attempt.
+        """Write one part's rows to names of this attempt: files, or sorted runs where rows are put in an order.
 
-        Memory: one row group (Parquet) or one file (tensors) per split.
+        Memory: one row group (Parquet) or one file (tensors) per split; one run twice.
 
         Raises:
             CastError: A value that `--cast` or `--nulls` refuses, or a NULL split key.
@@ -231,9 +266,12 @@ class DatasetSession:
         token = secrets.token_hex(4)
         stem = f"{self.run_id}-{part.index:05d}-{attempt}"
         files: dict[str, PartFiles] = {}
-        counts = Counts(self.plan)
+        counts = Counts(self.plan, part.index)
         casts: dict[str, CastCount] = {}
         place = f"partition {part.index}"
+        runs = None
+        if self.ordering is not None:
+            runs = Runs(self.folder, self.ordering, self.plan, f".{token}.tmp", place)
         rows = 0
         try:
             for batch in batches:
@@ -241,14 +279,16 @@ class DatasetSession:
                 rows += batch.num_rows
                 kept = counts.take(batch, place, first)
                 if self.split is None:
-                    self._open(files, "all", stem, token, place, casts).write(kept)
+                    self._open(files, runs, "all", stem, token, place, casts).write(kept)
+                    counts.wrote("all", kept)
                 elif kept.num_rows:
                     ids = self.split.assign(kept, place)
                     for index, name in enumerate(self.split.names):
                         mask = ids == index
                         if mask.any():
                             side = kept if mask.all() else kept.filter(mask_of(mask))
-                            self._open(files, name, stem, token, place, casts).write(side)
+                            self._open(files, runs, name, stem, token, place, casts).write(side)
+                            counts.wrote(name, side)
                             del side
                 # The reader may use a batch's memory again only when nobody holds the batch.
                 del batch, kept
@@ -276,9 +316,44 @@ class DatasetSession:
             CommitConflict: Another run published first.
             DatasetError: The disk is full, or refused.
         """
-        return self.prepare(staged, requires=requires)()
+        pieces = [p.write(1, stopped=lambda: False, passed=lambda _: None) for p in self.exchange(staged)]
+        return self.prepare(staged, requires=requires, finished=pieces)()
 
-    def prepare(self, staged: Sequence[Staged], /, *, requires: Requires) -> Callable[[], Published]:
+    def exchange(self, staged: Sequence[Staged], /) -> Sequence[Shard]:
+        """The files of the whole order, each a task; none where the order is that of the parts.
+
+        Raises:
+            DatasetError: What was staged cannot be read.
+        """
+        if self.ordering is None:
+            return ()
+        runs = [Staging(one.part.index, file) for one in _newest(staged) for file in one.files]
+        try:
+            return shards(self, self.ordering, self.plan, runs, self._splits, self.options.partition_bytes)
+        except OSError as error:
+            raise failed(f"cannot put the rows of {self.target} in order", error) from error
+
+    def shard_files(self, shard: Shard, token: str, schema: Sequence[str], casts: dict[str, CastCount], /) -> PartFiles:
+        """The writer of one file of the order, which takes all rows it is given."""
+        whole = 1 << 62
+        options = replace(
+            self.options,
+            partition_bytes=whole,
+            row_group_rows=group_rows(shard.row_bytes),
+            row_group_bytes=whole,
+        )
+        alone = replace(self, schema=self.schema.select(schema), options=options)
+        stem = self._merged_name(shard.split)(shard.number)
+        return alone._format(shard.split, lambda _: stem, f".{token}.tmp", f"file {shard.number + 1} in order", casts)  # noqa: SLF001 - itself
+
+    def unlink(self, token: str, /) -> None:
+        """Remove what an attempt left under temporary names."""
+        for path in self.folder.glob(f"**/*.{token}.tmp"):
+            path.unlink(missing_ok=True)
+
+    def prepare(
+        self, staged: Sequence[Staged], /, *, requires: Requires, finished: Sequence[Finished] = ()
+    ) -> Callable[[], Published]:
         """Check the counts and give every file its final name; what is returned publishes them in one switch.
 
         Raises:
@@ -289,8 +364,13 @@ class DatasetSession:
         newest = _newest(staged)
         check_counts(newest, requires, str(self.target))
         check_parent(self.target, self.mode, self.begun_at)
+        order: dict[str, object] = {"kind": "source", "source_mix_p": None}
+        if self.ordering is not None:
+            self._check_finished(newest, finished)
+            runs = [Staging(one.part.index, file) for one in newest for file in one.files]
+            order = self.ordering.as_json() | {"source_mix_p": mixing(runs, finished)}
         try:
-            files = self._finish(newest)
+            files = self._finish(newest, finished)
         except OSError as error:
             raise failed(f"cannot publish {self.target}", error) from error
         making = Making(
@@ -301,7 +381,8 @@ class DatasetSession:
             split=self.split,
             options=self.options,
             requires=requires,
-            staged=newest,
+            staged=_with_casts(newest, finished),
+            order=order,
             now=utc_text(time.time()),
         )
         columns = making.columns()
@@ -310,6 +391,7 @@ class DatasetSession:
             kept = live.files if live is not None and self.mode == "append" else ()
             if live is not None and self.mode == "append":
                 check_append(live, self.format, self.plan, self.split, self.options, self.target)
+                check_order(live, self.ordering, self.target)
             return making.manifest(live, number, columns, joined_entries(kept, files, number))
 
         def switch() -> Published:
@@ -322,8 +404,8 @@ class DatasetSession:
                 bytes=documents.integer(made.document["bytes"]),
                 files=len(made.files),
                 splits=made.splits,
-                columns=tuple(columns),
-                warnings=making.warnings,
+                columns=made.columns,
+                warnings=tuple(w for w in documents.sequence(made.document["warnings"]) if isinstance(w, dict)),
             )
 
         return switch
@@ -335,6 +417,7 @@ class DatasetSession:
     def _open(
         self,
         files: dict[str, PartFiles],
+        runs: Runs | None,
         split: str,
         stem: str,
         token: str,
@@ -344,7 +427,12 @@ class DatasetSession:
         one = files.get(split)
         if one is None:
             prefix = f"{_prefix(split)}-{stem}"
-            one = files[split] = self._format(split, lambda n: f"{prefix}-{n:03d}", f".{token}.tmp", place, casts)
+            end = f".{token}.tmp"
+            if runs is not None:
+                one = runs.of(split, lambda n: f"{prefix}-{n:03d}")
+            else:
+                one = self._format(split, lambda n: f"{prefix}-{n:03d}", end, place, casts)
+            files[split] = one
         return one
 
     def _format(
@@ -370,12 +458,29 @@ class DatasetSession:
         for path in self.folder.glob(f"**/*-{stem}-*.{token}.tmp"):
             path.unlink(missing_ok=True)
 
-    def _finish(self, staged: Sequence[Staged]) -> list[FileEntry]:
+    def _check_finished(self, staged: Sequence[Staged], finished: Sequence[Finished]) -> None:
+        """Hold that putting rows in order lost and doubled none.
+
+        Raises:
+            CountMismatch: It did.
+        """
+        for split in self._splits:
+            before = sum(f.rows for one in staged for f in one.files if f.split == split)
+            after = sum(one.file.rows for one in finished if one.file.split == split)
+            if before != after:
+                raise CountMismatch(
+                    f"split {split} of {self.target}: {before} rows were staged, {after} were put in order",
+                    hint="Nothing was published. Run it again; report it if it happens twice.",
+                )
+
+    def _finish(self, staged: Sequence[Staged], finished: Sequence[Finished]) -> list[FileEntry]:
         """Give the listed files their final names, in the order: split, part, number."""
         found: dict[str, list[tuple[int, StagedFile]]] = {n: [] for n in self._splits}
-        for one in staged:
+        for one in staged if self.ordering is None else ():
             for file in one.files:
                 found[file.split].append((one.part.index, file))
+        for piece in finished:
+            found[piece.file.split].append((-1, piece.file))
         entries: list[FileEntry] = []
         for split in self._splits:
             listed = found[split]
@@ -383,7 +488,9 @@ class DatasetSession:
                 empty = self._format(split, self._merged_name(split), ".tmp", "no partition", {})
                 listed = [(-1, f) for f in empty.close(empty=True)]
             start = 0
-            together = groups([f for _, f in listed], self.format, self.options.partition_bytes)
+            together = [[i] for i in range(len(listed))]
+            if self.ordering is None:
+                together = groups([f for _, f in listed], self.format, self.options.partition_bytes)
             for number, members in enumerate(together):
                 chosen = [listed[i] for i in members]
                 file = chosen[0][1] if len(chosen) == 1 else self._joined(split, number, [f for _, f in chosen])
@@ -399,7 +506,7 @@ class DatasetSession:
             paths = [f.path for f in files]
             return join_parquet(self.folder, paths, schema, split, f"{name}{PARQUET}.tmp", self.options)
         text = pa.schema([c.field.to_arrow() for c in self.plan.columns if not c.tensor])
-        return join_tensors(self.folder, files, self.plan, text, name, self.options, ENCODERS[self.format])
+        return join_tensors(self.folder, files, self.plan, text, name, self.options, self.format)
 
     def _merged_name(self, split: str) -> Callable[[int], str]:
         return lambda n: f"{_prefix(split)}-{self.run_id}-m{n:05d}"
@@ -435,6 +542,21 @@ class DatasetSession:
     @property
     def _splits(self) -> tuple[str, ...]:
         return self.split.names if self.split else ("all",)
+
+
+def _with_casts(staged: Sequence[Staged], finished: Sequence[Finished]) -> list[Staged]:
+    """The staged parts, with what casting changed while rows were put in order counted at the first."""
+    if not finished or not staged:
+        return list(staged)
+    columns: dict[str, dict[str, object]] = {n: dict(c) for n, c in staged[0].columns.items()}
+    for piece in finished:
+        for name, counted in piece.columns.items():
+            have = columns.setdefault(name, {})
+            for what in ("n_rounded", "n_saturated"):
+                have[what] = documents.integer(have.get(what, 0)) + documents.integer(counted.get(what, 0))
+            errors = (float(str(c.get("max_abs_error", 0.0))) for c in (have, counted))
+            have["max_abs_error"] = max(errors)
+    return [replace(staged[0], columns=columns), *staged[1:]]
 
 
 def _newest(staged: Sequence[Staged]) -> list[Staged]:

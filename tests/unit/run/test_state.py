@@ -23,6 +23,7 @@ from etl.run.state import (
     Wait,
     WaitOver,
     WasPublished,
+    WorkKey,
     budget,
     step,
 )
@@ -129,8 +130,8 @@ def test_a_stop_ends_the_run_whatever_comes_after() -> None:
 @given(count=st.integers(1, 12), slots=st.integers(1, 5), data=st.data())
 def test_any_order_of_ends_stages_every_part_or_ends_the_run(count: int, slots: int, data: st.DataObject) -> None:
     run, effects = drive(Run("r"), Planned(keys(count), slots))
-    open_: list[tuple[tuple[int, int], int]] = []
-    waiting: list[tuple[int, int]] = []
+    open_: list[tuple[WorkKey, int]] = []
+    waiting: list[WorkKey] = []
     for _ in range(500):
         open_ += [(e.key, e.attempt) for e in effects if isinstance(e, Submit)]
         waiting += [e.key for e in effects if isinstance(e, Wait)]
