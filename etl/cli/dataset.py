@@ -154,6 +154,26 @@ def vacuum(path: str, /, *, keep: int, dry_run: bool, as_json: bool, debug: bool
         output.text(f"{output.counted(found.waiting, 'old tree')} may still be read and will go with a later vacuum")
 
 
+def compact(path: str, /, *, as_json: bool, debug: bool) -> None:
+    """Join small files into larger ones, as a new version with the same rows in the same order.
+
+    Raises:
+        DatasetError: There is no dataset, a file is damaged, or the file system refused.
+    """
+    process.prepare(None, debug=debug)
+    before = open_dataset(path, verify="none").manifest
+    made = operations.compact(path)
+    if as_json:
+        status = "nothing to do" if made is None else "done"
+        said = {"target": path, "status": status, "operation": "compact", **_published(made or before)}
+        output.emit_json({**said, "files_before": len(before.files)})
+    elif made is None:
+        output.text(f"{path}: nothing to join ({output.counted(len(before.files), 'data file')})")
+    else:
+        files = f"{output.count(len(before.files))} data files became {output.count(len(made.files))}"
+        output.text(f"{path}: version {made.version}, {files}, the same {output.counted(made.rows, 'row')}")
+
+
 def _published(manifest: Manifest) -> dict[str, object]:
     return {
         "version": manifest.version,

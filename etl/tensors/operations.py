@@ -1,4 +1,4 @@
-"""What is done to a whole dataset after it was published: back to an older version, and away with old data."""
+"""What is done to a whole dataset after it was published: back to an older version, fewer files, away with old data."""
 
 from __future__ import annotations
 
@@ -7,13 +7,19 @@ import secrets
 import time
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import groupby
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from etl.core.errors import ConfigError, DatasetError
 from etl.tensors import manifest as documents
 from etl.tensors.document import utc_text
 from etl.tensors.manifest import RETIRED, Manifest
+from etl.tensors.options import WriteOptions
 from etl.tensors.publish import check_target, publish
+from etl.tensors.rewrite import Piece, check_format, check_whole, made_anew
+from etl.tensors.segments import ROWS
 from etl.tensors.stages import drop_stage, open_stage, siblings, sweep
 from etl.tensors.storage import failed, local_path, locked
 from etl.tensors.versions import history, missing, required, version_of
@@ -21,6 +27,8 @@ from etl.tensors.versions import history, missing, required, version_of
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+    from numpy.typing import NDArray
 
     from etl.tensors.manifest import FileEntry
 
@@ -121,6 +129,102 @@ def rollback(path: str | os.PathLike[str], /, version: int | None = None) -> Man
         return publish(target, stage, "replace", live.version, make)
     finally:
         drop_stage(stage)
+
+
+def compact(path: str | os.PathLike[str], /) -> Manifest | None:
+    """Publish a new version with the same rows in the same order, in which small files are joined.
+
+    Neighbours that are each under half of the dataset's target size are cut anew: as few files as the target allows,
+    of a multiple of 4096 rows each but the last. Text beside tensors is cut in the same way. The manifest calls it a
+    `replace` that `compacts` its parent.
+
+    Args:
+        path: The folder, or a `file://` URL.
+
+    Returns:
+        The manifest of the new version; None where there is nothing to join.
+
+    Raises:
+        ConfigError: Files of this format cannot be joined.
+        Damaged: A file is not what the manifest says; nothing was published.
+        DatasetError: There is no dataset, or the file system refused.
+        CommitConflict: Another run published meanwhile.
+    """
+    target, live = opened(path)
+    check_format(live, "compact")
+    runs = _runs(live)
+    if all(len(run) == 1 for run in runs):
+        return None
+    run_id = operation_id("compact")
+    stage = open_stage(target, run_id)
+    try:
+        files: list[tuple[FileEntry, bool]] = []
+        for run in runs:
+            if len(run) == 1:
+                files.append((run[0], False))
+                continue
+            check_whole(target, run)
+            for pieces in _cuts(run, _target_bytes(live)):
+                stem = f"{prefix_of(run[0].split)}-{run_id}-m{len(files):05d}"
+                files.append((made_anew(target, live, pieces, stage, stem), True))
+
+        def make(parent: Manifest | None, number: int) -> Manifest:
+            if parent is None:
+                raise DatasetError(f"{target} was removed meanwhile")
+            also: dict[str, object] = {"operation": "replace", "compacts": live.version}
+            entries = [replace(f, added_in_version=number) if new else f for f, new in files]
+            return successor(live, parent, number, run_id, entries, also)
+
+        return publish(target, stage, "replace", live.version, make)
+    except OSError as error:
+        raise failed(f"cannot compact {target}", error) from error
+    finally:
+        drop_stage(stage)
+
+
+def _target_bytes(manifest: Manifest) -> int:
+    layout = manifest.document.get("layout")
+    return documents.integer(layout["target_bytes"]) if isinstance(layout, dict) else WriteOptions().partition_bytes
+
+
+def _runs(manifest: Manifest) -> list[list[FileEntry]]:
+    """Files in row order, split after split; those that are cut anew together stand together."""
+    small = _target_bytes(manifest) // 2
+    found: list[list[FileEntry]] = []
+    for split in manifest.splits:
+        listed = [f for f in manifest.files if f.split == split]
+        for joins, together in groupby(listed, lambda f: f.bytes < small or not f.rows):
+            run = list(together)
+            found += [run] if joins else [[f] for f in run]
+    return found
+
+
+def _cuts(run: Sequence[FileEntry], target: int) -> list[list[Piece]]:
+    """The rows of a run in as few files as the target allows, each of a multiple of `ROWS` but the last."""
+    rows = sum(f.rows for f in run)
+    count = max(1, -(-sum(f.bytes for f in run) // target))
+    step = max(1, -(-rows // count // ROWS)) * ROWS
+    found: list[list[Piece]] = []
+    for low in range(0, max(rows, 1), step):
+        high, first, pieces = min(low + step, rows), 0, []
+        for file in run:
+            start, stop = max(low - first, 0), min(high - first, file.rows)
+            first += file.rows
+            if start < stop or not rows:
+                pieces.append(Piece(file, None if stop - start == file.rows else _between(file.rows, start, stop)))
+        found.append(pieces)
+    return found
+
+
+def _between(rows: int, start: int, stop: int) -> NDArray[np.bool_]:
+    keep = np.zeros(rows, np.bool_)
+    keep[start:stop] = True
+    return keep
+
+
+def prefix_of(split: str, /) -> str:
+    """What the names of a split's files begin with."""
+    return "part" if split == "all" else split
 
 
 def operation_id(operation: str, /) -> str:

@@ -13,6 +13,7 @@ import pyarrow as arrow  # noqa: ICN001 - `pa` is its untyped door, below
 import pyarrow.parquet as pq
 import pytest
 
+from etl.core.canonical import canonical_json
 from etl.core.errors import CommitConflict, ConfigError, Damaged, DatasetError
 from etl.tensors import operations, stages
 from etl.tensors.dataset import open_dataset
@@ -235,3 +236,104 @@ def test_a_chain_with_a_missing_link_is_damaged(tmp_path: Path) -> None:
     for broken in (operations.vacuum, operations.rollback, diff):
         with pytest.raises(Damaged, match=r"000001\.json is missing"):
             broken(out)
+
+
+def wide(first: int, rows: int) -> Any:
+    """Rows of every kind that a tensor file holds: a matrix is made of n and m, the rest lies beside it."""
+    numbers = range(first, first + rows)
+    return pa.table(
+        {
+            "id": pa.array(numbers, pa.int64()),
+            "n": pa.array([None if i % 5 == 0 else i / 2 for i in numbers], pa.float64()),
+            "m": pa.array([i % 100 for i in numbers], pa.int8()),
+            "t": [None if i % 7 == 0 else "x" * (i % 4) for i in numbers],
+            "tags": pa.array([None if i % 6 == 0 else list(range(i % 4)) for i in numbers], pa.list_(pa.int32())),
+            "emb": pa.array([[i, i + 1] for i in numbers], pa.list_(pa.float32(), 2)),
+            "at": pa.array([i * 10**6 for i in numbers], pa.timestamp("us", "UTC")),
+        }
+    )
+
+
+def everything(out: Path, version: int | None = None) -> dict[str, Any]:
+    """All values of a version by split and name, after every file of it was compared."""
+    found = open_dataset(out, version, "sha256")
+    held: dict[str, Any] = {}
+    for name in found.splits:
+        split = found.split(name)
+        if found.manifest.format == "parquet":
+            texts = [f.path for f in split.files]
+        else:
+            texts = [f.text_file.path for f in split.files if f.text_file]
+            held |= {f"{name}.{key}": value.tolist() for key, value in split.tensors().items()}
+        if texts:
+            table = pa.concat_tables([pq.read_table(found.locate(path)) for path in texts])
+            held |= {f"{name}.{key}": table.column(key).to_pylist() for key in table.column_names}
+    return held
+
+
+@pytest.mark.parametrize("layout", ["columns", "packed", "split"])
+@pytest.mark.parametrize("fmt", ["parquet", "safetensors", "npy", "torch"])
+def test_compact_keeps_rows_order_and_text_in_fewer_files(tmp_path: Path, fmt: Format, layout: str) -> None:
+    out = tmp_path / "out"
+    options = APART
+    if layout == "packed":
+        options = WriteOptions(partition_bytes=1, key=("id",), features=("n", "m"))
+    elif layout == "split":
+        options = WriteOptions(partition_bytes=1, split={"a": "0.5", "b": "0.5"}, split_key=("id",))
+    export(out, wide(0, 40), 4, fmt=fmt, options=options, batch_rows=3)
+    export(out, wide(40, 10), 2, fmt=fmt, options=options, mode="append", run_id="r2")
+    assert operations.compact(out) is None  # the target is one byte
+    set_target(out, 1 << 20)
+    before = everything(out)
+    made = operations.compact(out)
+    assert made is not None
+    assert (made.version, made.document["operation"], made.document["compacts"]) == (3, "replace", 2)
+    splits = ["a", "b"] if layout == "split" else ["all"]
+    assert [(f.split, f.added_in_version) for f in made.files] == [(name, 3) for name in splits]
+    assert everything(out) == before
+    assert everything(out, 2) == before
+    assert operations.compact(out) is None
+    assert operations.rollback(out).files == open_dataset(out, 2).manifest.files
+    assert everything(out) == before
+
+
+def test_compact_cuts_at_the_target_in_whole_blocks_and_leaves_large_files_alone(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    rows = pa.table({"id": pa.array(range(30_000), pa.int64())})
+    export(out, rows, 10, fmt="safetensors", options=APART)
+    export(out, rows, fmt="safetensors", options=APART, mode="append", run_id="r2")
+    set_target(out, 100_000)
+    before = ids(out)
+    large = [f for f in open_dataset(out).manifest.files if f.bytes >= 50_000]
+    made = operations.compact(out)
+    assert made is not None
+    assert ids(out) == before
+    assert [f for f in made.files if f.added_in_version == 2] == large
+    new = [f for f in made.files if f.added_in_version == 3]
+    assert [f.rows % 4096 for f in new[:-1]] == [0] * (len(new) - 1)
+    assert max(f.bytes for f in new) <= 150_000
+    assert operations.compact(out) is None
+
+
+@pytest.mark.parametrize("fmt", FORMATS)
+def test_compact_of_a_damaged_file_publishes_nothing(tmp_path: Path, fmt: Format) -> None:
+    out = tmp_path / "out"
+    export(out, table(*range(50)), 5, fmt=fmt, options=APART)
+    set_target(out, 1 << 20)
+    path = out / open_dataset(out).manifest.files[2].path
+    data = bytearray(path.read_bytes())
+    data[-3] ^= 1
+    path.write_bytes(data)
+    with pytest.raises(Damaged, match=rf"{path.name} of .* has sha256 [0-9a-f]{{64}}, not"):
+        operations.compact(out)
+    assert open_dataset(out).manifest.version == 1
+    assert hidden(tmp_path) == []
+
+
+def set_target(out: Path, size: int) -> None:
+    """Change the target size of the current version, as if it had been exported with another one."""
+    document = json.loads((out / "_manifest.json").read_bytes())
+    document["layout"]["target_bytes"] = size
+    for path in (out / "_manifest.json", out / "_manifests" / f"{document['version']:06d}.json"):
+        path.unlink()
+        path.write_bytes(canonical_json(document))
