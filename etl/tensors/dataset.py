@@ -3,86 +3,32 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
-import numpy as np
 import pyarrow.parquet as pq
 
 from etl.core.errors import ConfigError, Damaged, EtlError
 from etl.core.schema import nearest
-from etl.tensors.encode import SUFFIXES, mapped, tensor_faults
+from etl.tensors.encode import SUFFIXES, tensor_faults
 from etl.tensors.manifest import CURRENT, VERSIONS, FileEntry, Manifest, integer, sequence, sha256_hex
+from etl.tensors.reading import Split
+from etl.tensors.shards import Shards
 from etl.tensors.storage import LocalStorage, failed, local_path, sha256_of
 from etl.tensors.versions import current, located, required, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    import pyarrow as pa
+
+    from etl.tensors.batch import Batch
+    from etl.tensors.frameworks import Framework
+    from etl.tensors.loader import As, Loader, Mode
+    from etl.tensors.shards import Io
 
 Verify: TypeAlias = Literal["none", "size", "sha256"]
-
-
-@dataclass(frozen=True, slots=True)
-class Split:
-    """The rows of one split.
-
-    Attributes:
-        dataset: The dataset it is of.
-        name: Its name; "all" where the dataset is not split.
-    """
-
-    dataset: Dataset
-    name: str
-
-    def __len__(self) -> int:
-        return self.dataset.manifest.splits[self.name]
-
-    @property
-    def files(self) -> tuple[FileEntry, ...]:
-        """Its files in row order."""
-        return tuple(f for f in self.dataset.manifest.files if f.split == self.name)
-
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """All tensors by name, as NumPy arrays that the caller owns.
-
-        A split of one file is mapped copy-on-write, so nothing is read before it is looked at; several are joined in
-        memory. bfloat16 is handed out as uint16 bits.
-
-        Raises:
-            ConfigError: The dataset holds no tensors.
-            Damaged: A file is not what the manifest says.
-        """
-        if self.dataset.manifest.format == "parquet":
-            raise ConfigError(
-                f"{self.dataset.path} holds {self.dataset.manifest.format}, which has no tensors",
-                hint="Read it with a Parquet reader, or export it with --format safetensors.",
-            )
-        try:
-            parts = [mapped(f, self.dataset.manifest.format, self.dataset.locate) for f in self.files]
-        except FileNotFoundError as error:
-            raise Damaged(f"{error} of version {self.dataset.manifest.version} is missing", path=str(error)) from error
-        if not parts:
-            raise Damaged(f"{self.dataset.path} lists no file of the split {self.name}")
-        if len(parts) == 1:
-            return parts[0]
-        return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-
-    def arrays(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """X and y of a packed dataset; y is None without a target. Absent values are 0: see `tensors` for masks.
-
-        Raises:
-            ConfigError: The dataset is not packed.
-        """
-        found = self.tensors()
-        if "x" not in found:
-            raise ConfigError(
-                f"{self.dataset.path} has no matrix x",
-                hint="Export it with --features, or take the columns from tensors().",
-            )
-        return found["x"], found.get("y")
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +42,9 @@ class Dataset:
 
     path: Path
     manifest: Manifest
+    told: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
+    """Splits of which it was said that absent values are 0."""
+    _opened: dict[str, Shards] = field(default_factory=dict, init=False, compare=False, repr=False)
 
     def __len__(self) -> int:
         return self.manifest.rows
@@ -122,28 +71,92 @@ class Dataset:
             )
         return Split(self, name)
 
-    def arrays(self) -> tuple[NDArray[Any], NDArray[Any] | None]:
-        """X and y where there is one split.
+    def arrays(self, *, framework: Framework | None = None, device: str | None = None) -> tuple[Any, Any]:
+        """X and y where there is one split, as `Split.arrays`.
 
         Raises:
             ConfigError: There are several: name one with `split`, so that nobody trains on test rows by accident.
         """
-        return self._only().arrays()
+        return self._only("arrays()").arrays(framework=framework, device=device)
 
-    def tensors(self) -> dict[str, NDArray[Any]]:
-        """All tensors where there is one split.
+    def tensors(self, *, framework: Framework | None = None, device: str | None = None) -> Batch:
+        """All tensors where there is one split, as `Split.tensors`.
 
         Raises:
             ConfigError: There are several: name one with `split`.
         """
-        return self._only().tensors()
+        return self._only("tensors()").tensors(framework=framework, device=device)
 
-    def _only(self) -> Split:
+    def table(self, columns: Sequence[str] | None = None) -> pa.Table:
+        """The Parquet rows, or the text beside tensors, where there is one split, as `Split.table`.
+
+        Raises:
+            ConfigError: There are several: name one with `split`.
+        """
+        return self._only("table()").table(columns)
+
+    def loader(
+        self,
+        batch_size: int,
+        *,
+        shuffle: bool = False,
+        seed: int = 0,
+        device: str | None = None,
+        drop_last: bool = False,
+        rank: int | None = None,
+        world_size: int | None = None,
+        mode: Mode = "train",
+        framework: Framework | None = None,
+        as_: As = "dict",
+        columns: Sequence[str] | None = None,
+        host_prefetch: int = 4,
+        device_prefetch: int = 2,
+        threads: int = 4,
+        io: Io = "auto",
+        window_rows: int | None = None,
+    ) -> Loader:
+        """Batches where there is one split, as `Split.loader`.
+
+        Raises:
+            ConfigError: There are several: name one with `split`.
+        """
+        return self._only("loader(…)").loader(
+            batch_size,
+            shuffle=shuffle,
+            seed=seed,
+            device=device,
+            drop_last=drop_last,
+            rank=rank,
+            world_size=world_size,
+            mode=mode,
+            framework=framework,
+            as_=as_,
+            columns=columns,
+            host_prefetch=host_prefetch,
+            device_prefetch=device_prefetch,
+            threads=threads,
+            io=io,
+            window_rows=window_rows,
+        )
+
+    def _only(self, asked: str) -> Split:
         if len(self.splits) != 1:
             raise ConfigError(
-                f"{self.path} has the splits {', '.join(self.splits)}", hint="Name one: ds.split(name).arrays()."
+                f"{self.path} has the splits {', '.join(self.splits)}", hint=f"Name one: ds.split(name).{asked}."
             )
         return Split(self, self.splits[0])
+
+    def shards(self, split: str, /) -> Shards:
+        """The files of a split, opened when asked for and kept open.
+
+        Raises:
+            ConfigError: The dataset holds no tensors.
+            Damaged: The first file is not what the manifest says.
+        """
+        found = self._opened.get(split)
+        if found is None:
+            found = self._opened.setdefault(split, Shards(self.path, self.manifest, split))
+        return found
 
     def locate(self, path: str, /) -> Path:
         """Where a file of this version lies now: in its place, or retired since.

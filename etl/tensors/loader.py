@@ -174,18 +174,12 @@ class Loader:
         steps = self._steps()
         token: object = object()
         self._newest = token
-        stages = _Stages(
-            # Opened anew each epoch, so that a file that went away is missed on every rank alike.
-            shards=replace(self._shards, io=self._options.io),
-            steps=steps,
-            first=self._step,
-            rank=self.rank,
-            world=self.world_size,
-            names=self._names,
-            options=self._options,
-            framework=self._framework,
-        )
+        stages = self._stages(steps, self._step, 1)
         return LoaderIterator(self, token, stages, self._epoch)
+
+    def every(self, first: int, stride: int, /) -> Generator[Any, None, None] | Ahead[Any]:
+        """The batches first, first + stride, … of a whole epoch: what one of `stride` workers makes; no state moves."""
+        return self._stages(self._steps(), first, stride).batches()
 
     def set_epoch(self, epoch: int, /) -> None:
         """Let the next `iter` be this epoch, from its start; of the epoch that a state was loaded for: its rest."""
@@ -265,6 +259,20 @@ class Loader:
     def _start(self, epoch: int) -> None:
         self._epoch, self._step, self._begun = epoch, 0, False
         self._lanes = self.world_size
+
+    def _stages(self, steps: Steps, first: int, stride: int) -> _Stages:
+        return _Stages(
+            # Opened anew each epoch, so that a file that went away is missed on every rank alike.
+            shards=replace(self._shards, io=self._options.io),
+            steps=steps,
+            first=first,
+            stride=stride,
+            rank=self.rank,
+            world=self.world_size,
+            names=self._names,
+            options=self._options,
+            framework=self._framework,
+        )
 
     def _steps(self) -> Steps:
         order = Order(self._shards.rows, self._seed, self._epoch, self._lanes, self._shuffle, self.window_rows)
@@ -362,6 +370,7 @@ class _Stages:
     shards: Shards
     steps: Steps
     first: int
+    stride: int
     rank: int
     world: int
     names: tuple[str, ...]
@@ -402,7 +411,7 @@ class _Stages:
         with ThreadPoolExecutor(self.options.threads, thread_name_prefix="cuetl-read") as pool:
             gather = self._gather(pool)
             try:
-                for step in range(self.first, count):
+                for step in range(self.first, count, self.stride):
                     pieces = self.steps.pieces(step, self.rank, self.world)
                     share = self.steps.share(step, self.world)
                     found = gather(pieces, share)

@@ -53,9 +53,11 @@ def sample(dtype: str, shape: tuple[int, ...]) -> NDArray[Any]:
         return np.resize(np.array([True, False, False]), items).reshape(shape)
     if dtype == "bfloat16":
         return np.resize(np.array([0x3F80, 0xC2F7, 0x7F7F, 0x0001], kind), items).reshape(shape)
-    top = np.iinfo(kind) if kind.kind in "iu" else np.finfo(kind)
-    some = [top.max, top.min, 1, 0] if kind.kind in "iu" else [top.max, top.smallest_normal, -1.5, 0.0]
-    return np.resize(np.array(some, kind), items).reshape(shape)
+    if kind.kind in "iu":
+        whole = np.iinfo(kind)
+        return np.resize(np.array([whole.max, whole.min, 1, 0], kind), items).reshape(shape)
+    real = np.finfo(kind)
+    return np.resize(np.array([real.max, real.tiny, -1.5, 0.0], kind), items).reshape(shape)
 
 
 def back(value: Any, dtype: str) -> NDArray[Any]:

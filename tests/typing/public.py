@@ -10,7 +10,9 @@ import pyarrow as pa
 
 import etl
 from etl.api import Rows
-from etl.tensors.dataset import Dataset, Split
+from etl.tensors.batch import Batch
+from etl.tensors.dataset import Dataset
+from etl.tensors.reading import Split
 
 
 def reading() -> None:
@@ -30,6 +32,11 @@ def opening() -> None:
     assert_type(dataset.splits, tuple[str, ...])
     assert_type(dataset.split("train"), Split)
     assert_type(len(dataset.split("train")), int)
+    assert_type(dataset.split("train").tensors(), Batch)
+    assert_type(dataset.split("train")[3], Batch)
+    assert_type(dataset.split("train")[:3], Batch)
+    assert_type(dataset.split("train").take([3, 1]), Batch)
+    assert_type(dataset.split("train").table(), pa.Table)
 
 
 def failing() -> None:
