@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import numpy as np
 
 from etl.core.errors import Damaged
-from etl.tensors.formats import npy, parquet, safetensors, torch
+from etl.tensors.formats import npy, parquet, safetensors, tfrecord, torch
 from etl.tensors.segments import held_dtype
 
 if TYPE_CHECKING:
@@ -25,6 +25,7 @@ ENCODERS: Mapping[str, Encode] = {
     "safetensors": safetensors.encode,
     "npy": npy.encode,
     "torch": torch.encode,
+    "tfrecord": tfrecord.encode,
 }
 """Format → what writes a file of gathered tensors; Parquet takes rows as they come."""
 SUFFIXES: Mapping[str, str] = {
@@ -32,19 +33,23 @@ SUFFIXES: Mapping[str, str] = {
     "safetensors": safetensors.SUFFIX,
     "npy": npy.SUFFIX,
     "torch": torch.SUFFIX,
+    "tfrecord": tfrecord.SUFFIX,
 }
 """Format → what its data files' names end in."""
-FORMATS: tuple[Format, ...] = ("safetensors", "parquet", "npy", "torch")
+FORMATS: tuple[Format, ...] = ("safetensors", "parquet", "npy", "torch", "tfrecord")
+MAPPED = frozenset({"safetensors", "npy", "torch"})
+"""Formats whose files are mapped: any row of any tensor is at a known place."""
 
 
-def check_format(plan: PackPlan, format_: Format, /) -> None:
-    """Hold that the format can hold the plan.
+def fitted(plan: PackPlan, format_: Format, /) -> PackPlan:
+    """The plan as the format can hold it.
 
     Raises:
         ConfigError: It cannot; the column is named.
     """
     if format_ == "npy":
         npy.check(plan)
+    return tfrecord.fitted(plan) if format_ == "tfrecord" else plan
 
 
 def mapped(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> dict[str, NDArray[Any]]:

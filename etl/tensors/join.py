@@ -8,20 +8,21 @@ from typing import TYPE_CHECKING, NamedTuple
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from connectors.base import StagedFile
+from etl.tensors.encode import ENCODERS, SUFFIXES
 from etl.tensors.formats.parquet import ParquetPart, stored_schema
 from etl.tensors.gather import file_metadata
 from etl.tensors.manifest import TEXT, integer
 from etl.tensors.pack import tensor_specs
 from etl.tensors.segments import Contents
+from etl.tensors.storage import HashingFile
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-    from connectors.base import StagedFile
-    from etl.tensors.options import WriteOptions
+    from etl.tensors.options import Format, WriteOptions
     from etl.tensors.pack import PackPlan
-    from etl.tensors.segments import Encode
 
 _MOST_PARQUET, _MOST_TENSORS = 1 << 20, 4 << 20
 """Files above are left alone: decoding and encoding (Parquet) or copying them again costs more than it brings."""
@@ -79,7 +80,7 @@ def join_tensors(
     schema: pa.Schema,
     name: str,
     options: WriteOptions,
-    encode: Encode,
+    format_: Format,
     /,
 ) -> StagedFile:
     """One tensor file of the rows of several, which are removed; text beside them is joined too.
@@ -91,11 +92,11 @@ def join_tensors(
         schema: Of the text columns.
         name: The new file's stem.
         options: The writing flags.
-        encode: Their format's encoder.
+        format_: Their format.
     """
     split = files[0].split
     rows = sum(f.rows for f in files)
-    spans = [_spans(folder, f) for f in files]
+    spans = [_spans(folder, f) for f in files] if format_ != "tfrecord" else []
     specs = tensor_specs(plan)
     counts = [sum(one[s.name].bytes for one in spans) // s.row_bytes if s.part == "items" else rows for s in specs]
 
@@ -103,7 +104,11 @@ def join_tensors(
         for one in spans:
             yield from _pieces(one[specs[index].name])
 
-    made = encode(folder, name, ".tmp", Contents(split, rows, specs, counts, file_metadata(plan, split), chunks))
+    if format_ == "tfrecord":
+        made = _joined_records(folder, files, name)
+    else:
+        contents = Contents(split, rows, specs, counts, file_metadata(plan, split), chunks)
+        made = ENCODERS[format_](folder, name, ".tmp", contents)
     texts = [str(t["path"]) for t in (f.facts.get("text_file") for f in files) if isinstance(t, dict)]
     if texts:
         text = join_parquet(folder, texts, schema, split, f"{TEXT}/{name}.parquet.tmp", options)
@@ -111,6 +116,19 @@ def join_tensors(
     for path in {*(folder / f.path for f in files), *(span.path for one in spans for span in one.values())}:
         path.unlink(missing_ok=True)  # the path of an npy entry is no file
     return made
+
+
+def _joined_records(folder: Path, files: Sequence[StagedFile], name: str) -> StagedFile:
+    """Record files one after the other are a record file."""
+    out = HashingFile(folder / f"{name}{SUFFIXES['tfrecord']}.tmp")
+    try:
+        for file in files:
+            for piece in _pieces(_Span(folder / file.path, 0, file.bytes)):
+                out.write(piece)
+    finally:
+        out.close()
+    rows = sum(f.rows for f in files)
+    return StagedFile(str(out.path.relative_to(folder)), files[0].split, rows, out.size, out.hexdigest())
 
 
 def _stored(file: StagedFile) -> dict[str, object]:

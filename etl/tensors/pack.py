@@ -347,7 +347,7 @@ def _one_dtype(columns: list[ColumnPlan], tensor: str) -> None:
 def _planned(one: Field, role: str, options: WriteOptions, dtype: str, tensor: str, index: int | None) -> ColumnPlan:
     nulls = options.nulls_of(one.name)
     _check_decimal(one, dtype)
-    _check_fill(one, nulls, dtype)
+    check_fill(one, nulls, dtype)
     return ColumnPlan(one, role, kind_of(one.type), dtype, tensor, index, (), nulls, options.cast)
 
 
@@ -380,7 +380,7 @@ def _column_plan(one: Field, role: str, options: WriteOptions) -> ColumnPlan:
         dtype = options.target_dtype
         _check_decimal(one, dtype)
     scale = kind.scale if pa.types.is_decimal(kind) and dtype == "int64" else None
-    _check_fill(one, nulls, dtype, scale)
+    check_fill(one, nulls, dtype, scale)
     return ColumnPlan(one, role, kind_of(kind), dtype, one.name, None, (), nulls, options.cast, scale)
 
 
@@ -533,7 +533,12 @@ def _said(error: Exception) -> str:
     return str(error) if isinstance(error, ValueError) else "not a number"
 
 
-def _check_fill(one: Field, nulls: str, dtype: str, scale: int | None = None) -> None:
+def check_fill(one: Field, nulls: str, dtype: str, scale: int | None = None, /) -> None:
+    """Hold that the value of `fill=` is one of the dtype.
+
+    Raises:
+        ConfigError: It is not; the column is named.
+    """
     if nulls.startswith("fill="):
         try:
             parse_fill(nulls.removeprefix("fill="), dtype, scale)
