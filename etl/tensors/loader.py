@@ -512,9 +512,18 @@ def _first_row(order: Order, lane: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Window:
-    """The rows of a window in memory, in the order of the sequence, and the order in which they come."""
+    """The rows of a window in memory, in the order of the sequence, and the order in which they come.
 
-    fixed: Mapping[str, NDArray[Any]]
+    Attributes:
+        at: Lane and number.
+        room: Tensor → memory that begins with the window's rows.
+        order: Positions among them.
+        lists: Tag → items and offsets.
+        reads: What fills `room`.
+    """
+
+    at: tuple[int, int]
+    room: Mapping[str, NDArray[Any]]
     order: Future[NDArray[np.int64]]
     lists: Mapping[str, Future[tuple[NDArray[Any], NDArray[np.int64]]]]
     reads: Sequence[Future[None]]
@@ -540,7 +549,9 @@ class _Windowed:
     ) -> None:
         self._shards, self._order, self._names, self._pool, self._threads = shards, order, names, pool, threads
         self._fixed, self._lists = shards.fixed(names), shards.listed(names)
-        self._held: dict[tuple[int, int], _Window] = {}
+        self._now: _Window | None = None
+        self._next: _Window | None = None
+        self._spare: list[Mapping[str, NDArray[Any]]] = []
 
     def __call__(self, pieces: Sequence[Piece], rows: int) -> Arrays:
         out = {n: self._shards.kinds[n].fresh(rows) for n in self._fixed}
@@ -551,14 +562,17 @@ class _Windowed:
             for number, low, high in self._order.windows(piece.start, inside):
                 window = self._window(piece.lane, number)
                 chosen = window.order.result()[low:high]
-                for name, source in window.fixed.items():
+                for name, source in window.room.items():
                     np.take(source, chosen, axis=0, out=out[name][at : at + high - low], mode="clip")
                 for tag, future in window.lists.items():
                     lists[tag].append(_chosen(*future.result(), chosen))
                 at += high - low
             pad = piece.stop - max(piece.start, inside)
-            at = self._pad(out, lists, at, _first_row(self._order, piece.lane), pad)
-        self._pad(out, lists, at, 0, rows - at)
+            if pad > 0:
+                self._pad(out, lists, at, _first_row(self._order, piece.lane), pad)
+                at += pad
+        if at < rows:
+            self._pad(out, lists, at, 0, rows - at)
         found: Arrays = {}
         joined = {tag: _joined(parts) for tag, parts in lists.items()}
         for name in self._names:
@@ -573,42 +587,45 @@ class _Windowed:
         at: int,
         row: int,
         count: int,
-    ) -> int:
-        if count <= 0:
-            return at
+    ) -> None:
         for name, one in self._shards.run(self._fixed, row, row + 1).items():
             out[name][at : at + count] = one
         for tag, parts in lists.items():
             parts.append(self._shards.lists(tag, [(row, row + 1)] * count))
-        return at + count
 
     def _window(self, lane: int, number: int) -> _Window:
-        found = self._held.get((lane, number))
-        if found is None:
-            self._held.clear()
-            found = self._held[lane, number] = self._read(lane, number)
-        found.ready()
-        if (lane, number + 1) not in self._held:
-            self._held = {(lane, number): found}  # the one before goes first: never three
-            if self._order.window_rows(lane, number + 1):
-                self._held[lane, number + 1] = self._read(lane, number + 1)
-        return found
+        if self._now is not None and self._now.at == (lane, number):
+            return self._now
+        # The one before is let go of first: there are never three.
+        for one in (self._now, self._next):
+            if one is not None and one.at != (lane, number):
+                one.ready()
+                self._spare.append(one.room)
+        self._now = self._next if self._next is not None and self._next.at == (lane, number) else None
+        self._next = None
+        if self._now is None:
+            self._now = self._read(lane, number)
+        self._now.ready()
+        if self._order.window_rows(lane, number + 1):
+            self._next = self._read(lane, number + 1)
+        return self._now
 
     def _read(self, lane: int, number: int) -> _Window:
+        """Begin to read a window. Its memory is used again: no batch refers to it, and fresh pages cost a copy more."""
         order, shards = self._order, self._shards
         runs = order.window_runs(lane, number)
         rows = order.window_rows(lane, number)
-        fixed = {n: shards.kinds[n].fresh(rows) for n in self._fixed}
+        longest = min(order.window, -(-order.rows // order.lanes))
+        room = self._spare.pop() if self._spare else {n: shards.kinds[n].fresh(longest) for n in self._fixed}
         permuted = self._pool.submit(order.window_order, lane, number)
         lists = {tag: self._pool.submit(shards.lists, tag, runs) for tag in self._lists}
         reads: list[Future[None]] = []
-        if fixed:
-            size = -(-rows // self._threads)
-            for first, some in _shared(runs, size):
+        if room:
+            for first, some in _shared(runs, -(-rows // self._threads)):
                 count = sum(stop - start for start, stop in some)
-                outs = {n: a[first : first + count] for n, a in fixed.items()}
+                outs = {n: a[first : first + count] for n, a in room.items()}
                 reads.append(self._pool.submit(shards.fill, outs, some))
-        return _Window(fixed, permuted, lists, reads)
+        return _Window((lane, number), room, permuted, lists, reads)
 
 
 def _shared(runs: Sequence[Run], size: int) -> Iterator[tuple[int, list[Run]]]:

@@ -27,6 +27,8 @@ WINDOW_ROWS = 1 << 18
 WINDOW_BYTES = 256 << 20
 """A window holds no more bytes of rows, but for its least: two blocks."""
 _GAMMA = 0x9E3779B97F4A7C15
+_PIECE = 1 << 14
+"""Outputs made at a time: they stay in a core's cache."""
 _MIX = (np.uint64(30), np.uint64(0xBF58476D1CE4E5B9), np.uint64(27), np.uint64(0x94D049BB133111EB), np.uint64(31))
 
 Run: TypeAlias = tuple[int, int]
@@ -41,27 +43,36 @@ def order_key(seed: int, epoch: int, what: str, index: int, /) -> int:
 
 def permutation(rows: int, key: int, /) -> NDArray[np.int64]:
     """The permutation of `rows` numbers that belongs to a key: int64 [rows]."""
-    z = np.arange(1, rows + 1, dtype=np.uint64)
-    z *= np.uint64(_GAMMA)
-    z += np.uint64(key)
-    first, by, second, again, last = _MIX
-    z ^= z >> first
-    z *= by
-    z ^= z >> second
-    z *= again
-    z ^= z >> last
     # Sorting numbers is several times faster than sorting their places: the place goes in the low bits. Where the high
     # bits alone do not tell two outputs apart, the outputs are sorted as they are.
     bits = np.uint64(max(1, rows - 1).bit_length())
-    packed = z >> bits
-    packed <<= bits
-    packed |= np.arange(rows, dtype=np.uint64)
+    packed = np.empty(rows, np.uint64)
+    for first in range(0, rows, _PIECE):
+        piece = packed[first : first + _PIECE]
+        _outputs(piece, first, key)
+        piece >>= bits
+        piece <<= bits
+        piece |= np.arange(first, first + len(piece), dtype=np.uint64)
     packed.sort()
     high = packed >> bits
     if (high[1:] == high[:-1]).any():
-        return np.argsort(z)
+        _outputs(packed, 0, key)
+        return np.argsort(packed)
     packed &= (np.uint64(1) << bits) - np.uint64(1)
     return packed.view(np.int64)
+
+
+def _outputs(out: NDArray[np.uint64], skip: int, key: int) -> None:
+    """The outputs of SplitMix64 that follow the first `skip`, all arithmetic mod 2^64."""
+    first, by, second, again, last = _MIX
+    out[:] = np.arange(skip + 1, skip + 1 + len(out), dtype=np.uint64)
+    out *= np.uint64(_GAMMA)
+    out += np.uint64(key)
+    out ^= out >> first
+    out *= by
+    out ^= out >> second
+    out *= again
+    out ^= out >> last
 
 
 def default_window(row_bytes: int, /) -> int:
