@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, cast
 
 from etl.cli import output, process
+from etl.tensors import erase as erasure
 from etl.tensors import operations
 from etl.tensors.dataset import open_dataset
 from etl.tensors.difference import diff as difference
@@ -56,6 +57,9 @@ def show(path: str, /, *, as_json: bool, debug: bool) -> None:
             )
     for warning in cast("list[dict[str, object]]", summary.get("warnings") or []):
         output.text(f"warning: {warning.get('text')}")
+    if summary.get("reading"):
+        output.text()
+        output.text(f"To read it:\n\n{summary['reading']}")
 
 
 def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:
@@ -172,6 +176,31 @@ def compact(path: str, /, *, as_json: bool, debug: bool) -> None:
     else:
         files = f"{output.count(len(before.files))} data files became {output.count(len(made.files))}"
         output.text(f"{path}: version {made.version}, {files}, the same {output.counted(made.rows, 'row')}")
+
+
+def erase(path: str, keys: Sequence[str], /, *, dry_run: bool, as_json: bool, debug: bool) -> None:
+    """Take every row that has one of the keys out of every version.
+
+    Raises:
+        ConfigError: A key is malformed, or a version cannot be searched by it.
+        DatasetError: There is no dataset, a run is writing to it, or the file system refused.
+    """
+    process.prepare(None, debug=debug)
+    found = erasure.erase(path, keys, dry_run=dry_run)
+    if as_json:
+        output.emit_json({**found.as_json(), "target": path, "status": "done", "operation": "erase"})
+        return
+    would = "would take" if dry_run else "took"
+    if not found.rows:
+        output.text(f"{path}: no row of any version has {'one of the keys' if found.keys > 1 else 'the key'}")
+    else:
+        files = output.counted(found.files, "data file")
+        output.text(f"{path}: {would} rows out of {files}; version {found.version or 'unchanged'} is current")
+        output.text()
+        rows = [(str(version), output.count(rows)) for version, rows in found.rows.items()]
+        output.table(("version", "rows taken"), rows, right=("version", "rows taken"))
+    if found.trees:
+        output.text(f"{output.counted(found.trees, 'old tree')} removed")
 
 
 def _published(manifest: Manifest) -> dict[str, object]:

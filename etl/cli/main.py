@@ -100,7 +100,9 @@ def export(
     format_: Annotated[
         list[str] | None,
         typer.Option(
-            "--format", help="safetensors (default) or parquet; one for each --to, in order.", metavar="FORMAT"
+            "--format",
+            help="safetensors (default), parquet, npy, torch or tfrecord; one for each --to, in order.",
+            metavar="FORMAT",
         ),
     ] = None,
     columns: Annotated[str | None, typer.Option("--columns", help="Columns wanted, in order: a,b.")] = None,
@@ -325,6 +327,28 @@ def dataset_compact(path: TARGET, *, as_json: JSON = False, debug: DEBUG = False
     from etl.cli import dataset as command
 
     command.compact(path, as_json=as_json, debug=debug)
+
+
+@dataset.command("erase", cls=Once)
+def dataset_erase(
+    path: TARGET,
+    *,
+    key: Annotated[
+        list[str],
+        typer.Option(
+            "--key",
+            help="VALUE of the key column, or a=1,b=2 of several; may be repeated.",
+            metavar="VALUE",
+        ),
+    ],
+    dry_run: DRY = False,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Take every row with that key out of every version, and remove what held it."""
+    from etl.cli import dataset as command
+
+    command.erase(path, key, dry_run=dry_run, as_json=as_json, debug=debug)
 
 
 def main() -> None:

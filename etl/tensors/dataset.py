@@ -10,7 +10,8 @@ import pyarrow.parquet as pq
 
 from etl.core.errors import ConfigError, Damaged, EtlError
 from etl.core.schema import nearest
-from etl.tensors.encode import SUFFIXES, tensor_faults
+from etl.tensors.encode import SUFFIXES, features_of, reading, tensor_faults
+from etl.tensors.formats import tfrecord
 from etl.tensors.manifest import CURRENT, VERSIONS, FileEntry, Manifest, integer, sequence, sha256_hex
 from etl.tensors.reading import Split
 from etl.tensors.shards import Shards
@@ -202,6 +203,7 @@ class Dataset:
             "partitions": len(sequence(document.get("partitions", []))),
             "content_sha256": document.get("content_sha256"),
             "warnings": document.get("warnings"),
+            **({"reading": reading(self.manifest, self.path)} if self.manifest.format == "tfrecord" else {}),
         }
 
 
@@ -272,6 +274,8 @@ def _content_faults(dataset: Dataset, file: FileEntry, path: str) -> Iterator[st
                 yield f"{path} holds {rows} rows, the manifest says {file.rows}"
         elif file.tensors is not None and path == file.stored[0].path:
             yield from tensor_faults(file, dataset.manifest.format, dataset.locate)
+        elif path == file.path and dataset.manifest.format == "tfrecord":
+            tfrecord.check_first(place, file.rows, features_of(dataset.manifest))
     except (OSError, EtlError) as error:
         yield f"{path} cannot be read: {error}"
 

@@ -15,6 +15,7 @@ from etl.core.canonical import canonical_json
 from etl.core.partition import KeyRange, NullKeys, Whole, slice_json
 from etl.tensors import manifest as documents
 from etl.tensors.drift import drift, joined_columns
+from etl.tensors.formats import tfrecord
 from etl.tensors.manifest import FileEntry, Manifest
 from etl.tensors.stats import Stats
 from etl.tensors.summary import summary
@@ -175,6 +176,7 @@ def _document(
         "scores": [],
         "content_sha256": documents.content_sha256(entries),
         "layout": layout_json(plan, making.options),
+        **({"tfrecord_features": tfrecord.features_json(plan)} if making.format == "tfrecord" else {}),
         "checks": _checks(requires),
         "warnings": [dict(w) for w in warnings],
         "signature": None,

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-    from etl.tensors.manifest import FileEntry
+    from etl.tensors.manifest import FileEntry, Manifest
     from etl.tensors.options import Format
     from etl.tensors.pack import PackPlan
     from etl.tensors.segments import Encode
@@ -103,6 +103,17 @@ def spans(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> d
             raise Damaged(f"{path} holds {name} in the unknown dtype {span.dtype}", path=str(path))
         found[name] = (path, held_dtype(kind), span.shape, header.data_start + span.offset)
     return found
+
+
+def features_of(manifest: Manifest, /) -> dict[str, Mapping[str, object]]:
+    """`tfrecord_features` of a manifest: feature → type, dtype, shape, ragged."""
+    found = manifest.document.get("tfrecord_features")
+    return {str(n): one for n, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
+
+
+def reading(manifest: Manifest, folder: Path, /) -> str:
+    """Python that reads the first split of a TFRecord dataset with TensorFlow."""
+    return tfrecord.reading(features_of(manifest), str(folder), next(iter(manifest.splits), "all"))
 
 
 def tensor_faults(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> Iterator[str]:

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 
 from etl.core.errors import ConfigError, Damaged
 from etl.core.schema import Field
-from etl.tensors.encode import ENCODERS, SUFFIXES, mapped
+from etl.tensors.encode import ENCODERS, MAPPED, SUFFIXES, mapped
 from etl.tensors.formats.parquet import ParquetPart
 from etl.tensors.gather import file_metadata
 from etl.tensors.manifest import TEXT, FileEntry, StoredFile, integer, sequence
@@ -59,7 +59,7 @@ def check_format(manifest: Manifest, operation: str, /) -> None:
     Raises:
         ConfigError: They cannot.
     """
-    if manifest.format != "parquet" and manifest.format not in ENCODERS:
+    if manifest.format != "parquet" and manifest.format not in MAPPED:
         raise ConfigError(
             f"{operation} is not made for {manifest.format} files", hint="Export again with --mode replace."
         )

@@ -18,7 +18,7 @@ import numpy as np
 
 from etl.core.errors import ConfigError, Damaged
 from etl.core.schema import nearest
-from etl.tensors.encode import spans
+from etl.tensors.encode import MAPPED, spans
 from etl.tensors.manifest import sequence
 from etl.tensors.segments import held_dtype
 from etl.tensors.storage import failed
@@ -292,10 +292,13 @@ class Shards:
     _opened: _Opened = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        if self.manifest.format not in _FORMATS:
+        if self.manifest.format not in MAPPED:
+            records = self.manifest.format == "tfrecord"
+            what = "whose rows are at no known place" if records else "which has no tensors"
+            how = "with TensorFlow (cuetl dataset show prints how)" if records else "as a table"
             raise ConfigError(
-                f"{self.path} holds {self.manifest.format}, which has no tensors",
-                hint="Read it as a table, or export it with --format safetensors.",
+                f"{self.path} holds {self.manifest.format}, {what}",
+                hint=f"Read it {how}, or export it with --format safetensors.",
             )
         if self.io not in ("auto", "mmap", "pread"):
             raise ConfigError(f"unknown io {self.io!r}", hint="Use auto, mmap or pread.")
@@ -529,7 +532,6 @@ class Shards:
         return ""
 
 
-_FORMATS = ("safetensors", "npy", "torch")
 _RESTORE = "Restore the file from a copy, or export again with --mode replace."
 
 

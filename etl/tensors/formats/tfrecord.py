@@ -110,22 +110,25 @@ def features_json(plan: PackPlan, /) -> dict[str, dict[str, object]]:
     }
 
 
-def reading(features: Mapping[str, Mapping[str, object]], pattern: str, /) -> str:
-    """Python that reads the files with TensorFlow.
+def reading(features: Mapping[str, Mapping[str, object]], folder: str, split: str, /) -> str:
+    """Python that reads a split in row order with TensorFlow.
 
     Args:
         features: `tfrecord_features` of the manifest.
-        pattern: Of the files, as a shell writes it.
+        folder: The dataset.
+        split: The split.
     """
-    lines = ["import glob", "import tensorflow as tf", "features = {"]
+    lines = ["import json, pathlib", "import tensorflow as tf", f"folder = pathlib.Path({folder!r})", "features = {"]
     for name, one in features.items():
-        kind = f"tf.{one['type']}"
-        made = f"tf.io.RaggedFeature({kind})" if one["ragged"] else f"tf.io.FixedLenFeature({one['shape']}, {kind})"
-        note = "" if one["dtype"] == one["type"] else f"  # {one['dtype']}"
-        lines.append(f"    {name!r}: {made},{note}")
+        kind = f"tf.{one.get('type')}"
+        made = f"RaggedFeature({kind})" if one.get("ragged") else f"FixedLenFeature({one.get('shape')}, {kind})"
+        note = "" if one.get("dtype") == one.get("type") else f"  # was {one.get('dtype')}"
+        lines.append(f"    {name!r}: tf.io.{made},{note}")
     lines += [
         "}",
-        f"rows = tf.data.TFRecordDataset(sorted(glob.glob({pattern!r})))",
+        "listed = json.loads((folder / '_manifest.json').read_text())['files']",
+        f"files = [str(folder / one['path']) for one in listed if one['split'] == {split!r}]",
+        "rows = tf.data.TFRecordDataset(files)",
         "rows = rows.map(lambda row: tf.io.parse_single_example(row, features))",
     ]
     return "\n".join(lines)
