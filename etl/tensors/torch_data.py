@@ -6,8 +6,9 @@ spawned; each worker opens the files itself.
 
 from __future__ import annotations
 
+import operator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 
@@ -39,7 +40,7 @@ class TorchRows:
     def __len__(self) -> int:
         return self.shards.rows
 
-    def __getitem__(self, at: int | Sequence[int], /) -> dict[str, Any]:
+    def __getitem__(self, at: SupportsIndex | Sequence[int], /) -> dict[str, Any]:
         """The row of an index, each tensor in the shape of a row; of several indices, their rows as one batch.
 
         A DataLoader with `sampler=BatchSampler(…)` and `batch_size=None` asks for whole batches, which is much faster.
@@ -47,8 +48,8 @@ class TorchRows:
         Raises:
             IndexError: There is no such row.
         """
-        if isinstance(at, int | np.integer):
-            return self.__getitems__([int(at)])[0]
+        if isinstance(at, SupportsIndex):
+            return self.__getitems__([operator.index(at)])[0]
         return dict(self._batch(at))
 
     def __getitems__(self, indices: Sequence[int], /) -> list[dict[str, Any]]:
