@@ -26,7 +26,9 @@ _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _BIG = Context(prec=400)
 """Digits of any float64 before the point, and of a decimal behind it."""
 _DIGITS = {"float64": 15, "float32": 6, "float16": 3, "bfloat16": 2}
-"""Decimal digits that come back from a float."""
+"""Decimal digits that come back from a float …"""
+_PLACES = {"float64": 320, "float32": 44, "float16": 7, "bfloat16": 40}
+"""… with so many of them behind the point: beyond, the smallest steps of the format are too coarse."""
 
 
 @dataclass(slots=True)
@@ -56,7 +58,8 @@ def plain_values(column: Column, /) -> NDArray[Any]:
     """The values of a fixed-width column as NumPy, [rows]; NULL slots hold anything. Shared memory where possible.
 
     bool as bool; integers and floats as they are; dates int32 days; times, durations and timestamps int64
-    microseconds (from nanoseconds rounded down where not whole: see `sub_micro`); dictionaries their int32 indices.
+    microseconds (from nanoseconds rounded down where not whole: `into` refuses or counts them); dictionaries their
+    int32 indices.
     """
     kind, types = column.type, pa.types
     if types.is_boolean(kind):
@@ -71,6 +74,13 @@ def plain_values(column: Column, /) -> NDArray[Any]:
         return values_of(column, f"f{kind.bit_width // 8}")
     if types.is_date32(kind):
         return values_of(column, np.int32)
+    if types.is_date64(kind):
+        days = np.floor_divide(values_of(column, np.int64), 86_400_000)
+        outside = (days != days.astype(np.int32)) & valid_of(column)
+        if outside.any():
+            raise Refused("beyond int32 days", row=int(np.flatnonzero(outside)[0]))
+        narrow: NDArray[Any] = days.astype(np.int32)
+        return narrow
     if types.is_timestamp(kind) or types.is_duration(kind) or types.is_time(kind):
         raw = values_of(column, f"i{kind.bit_width // 8}")
         if kind.unit == "us":
@@ -117,31 +127,43 @@ def into(
     """
     valid = valid_of(column) if column.null_count else None
     kind = column.type
+    if pa.types.is_decimal(kind) and not pa.types.is_decimal128(kind) and kind.precision <= 38:
+        column = pc.cast(column, pa.decimal128(kind.precision, kind.scale))
+        kind = column.type
     if pa.types.is_decimal(kind):
         if dtype == "int64":
             # `pack` gives a decimal column this dtype only as the scaled integer of at most 18 digits.
             out[:] = values_of(column, "V16").view(np.int64)[0::2]
         else:
-            _floats(*_decimals(column, valid), out, dtype, policy, count, valid, _DecimalBack(column))
+            wide = _decimals(column, valid)
+            _floats(_untied(column, wide, dtype, valid), wide, out, dtype, policy, count, valid, _DecimalBack(column))
     elif declared is not None and pa.types.is_decimal(declared) and kind == pa.float64():
         wide = values_of(column, np.float64)
         _floats(wide, wide, out, dtype, policy, count, valid, _FloatBack(wide, declared))
     else:
-        values = plain_values(column)
-        if policy == "exact" and getattr(kind, "unit", "") == "ns":
-            _whole_micros(column, kind, valid)
+        finer = getattr(kind, "unit", "") == "ns"
+        values = _whole_micros(column, policy, count, valid) if finer else plain_values(column)
         _numbers(values, out, dtype, policy, count, valid)
     if valid is not None:
         out[~valid] = fill
 
 
-def _whole_micros(column: Column, kind: Any, valid: NDArray[np.bool_] | None) -> None:
-    raw = values_of(column, f"i{kind.bit_width // 8}")
-    odd = raw % 1000 != 0
+def _whole_micros(column: Column, policy: Cast, count: CastCount, valid: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """Nanoseconds as microseconds: the nearest, ties to even, where the policy allows it."""
+    whole, rest = np.divmod(values_of(column, np.int64), 1000)
+    odd = rest != 0
     if valid is not None:
         odd &= valid
-    if odd.any():
+    if not odd.any():
+        return whole
+    if policy == "exact":
         raise Refused("finer than microseconds", row=int(np.flatnonzero(odd)[0]))
+    up = (rest > 500) | ((rest == 500) & (whole % 2 == 1))
+    count.n_rounded += int(odd.sum())
+    apart = np.where(up, 1000 - rest, rest)[odd]
+    count.max_abs_error = max(count.max_abs_error, int(apart.max()) / 1000)
+    nearest: NDArray[np.int64] = whole + up
+    return nearest
 
 
 def _numbers(
@@ -172,6 +194,8 @@ def _integers(values: NDArray[Any], out: NDArray[Any], source: str, policy: Cast
     to_bool = out.dtype.kind == "b"
     low, high = (0, 1) if to_bool else (int(np.iinfo(out.dtype).min), int(np.iinfo(out.dtype).max))
     if source == "f":
+        # The limits of wide integers are beyond float16.
+        values = values.astype(np.float32) if values.dtype.itemsize == 2 else values
         nan = np.isnan(values)
         if nan.any():
             raise Refused("NaN is no integer", row=int(np.flatnonzero(nan)[0]))
@@ -213,15 +237,13 @@ def _floats(
     valid: NDArray[np.bool_] | None,
     back: _DecimalBack | _FloatBack | None,
 ) -> None:
-    """Numbers into a float dtype. `wide`: the values of a decimal column, correctly rounded to float64."""
+    """Numbers into a float dtype.
+
+    `wide`: the values of a decimal column, correctly rounded to float64; `values` are then those that round on to the
+    same numbers as the decimals themselves would.
+    """
     exact = wide if wide is not None else values
-    with np.errstate(over="ignore", invalid="ignore"):
-        if dtype == "bfloat16":
-            bits, seen = _bfloat16(exact)
-            result: NDArray[Any] = bits
-        else:
-            result = exact.astype(out.dtype)
-            seen = result.astype(np.float64) if result.dtype != np.float64 else result
+    result, seen = _narrowed(values, dtype)
     finite = np.isfinite(exact) if exact.dtype.kind == "f" else np.ones(len(exact), np.bool_)
     over = np.isinf(seen) & finite
     if back is not None:
@@ -250,6 +272,26 @@ def _floats(
     out[:] = result
 
 
+def _narrowed(values: NDArray[Any], dtype: str) -> tuple[NDArray[Any], NDArray[np.float64]]:
+    """Numbers as a float dtype, rounded once, and what came out as float64."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        if dtype == "bfloat16":
+            return _bfloat16(values)
+        result = values.astype(dtype)
+        return result, result if dtype == "float64" else result.astype(np.float64)
+
+
+def _odd(wide: NDArray[np.float64], toward: NDArray[Any]) -> NDArray[np.float64]:
+    """Rounded values turned to the odd one of the two that the exact value lies between, so that rounding on is safe.
+
+    Args:
+        wide: The nearest float64 of each exact value.
+        toward: -1, 0 or 1: on which side of it the exact value is.
+    """
+    even = (wide.view(np.int64) & 1 == 0) & (toward != 0)
+    return np.where(even, np.nextafter(wide, np.where(toward > 0, np.inf, -np.inf)), wide)
+
+
 def _inexact(values: NDArray[Any], seen: NDArray[np.float64]) -> NDArray[np.bool_]:
     """Where a float64 image is not the integer."""
     differs: NDArray[np.bool_]
@@ -270,6 +312,12 @@ def _bfloat16(values: NDArray[Any]) -> tuple[NDArray[np.uint16], NDArray[np.floa
     Through float32 rounded to odd: a second rounding after one to nearest could go the wrong way.
     """
     wide = values.astype(np.float64)
+    if values.dtype.kind in "iu" and values.dtype.itemsize == 8:
+        # The largest round up to a power of two that their own type does not hold.
+        beyond = wide >= (2.0**64 if values.dtype.kind == "u" else 2.0**63)
+        again = np.where(beyond, 0.0, wide).astype(values.dtype)
+        side = np.where(values > again, 1, np.where(values < again, -1, 0))
+        wide = _odd(wide, np.where(beyond, -1, side))
     narrow = wide.astype(np.float32)
     bits = narrow.view(np.uint32).astype(np.uint64)
     finite = np.isfinite(narrow)
@@ -289,7 +337,7 @@ def _largest(dtype: str, kind: np.dtype[Any]) -> tuple[Any, Any]:
     return -most, most
 
 
-def _decimals(column: Column, valid: NDArray[np.bool_] | None) -> tuple[NDArray[Any], NDArray[np.float64]]:
+def _decimals(column: Column, valid: NDArray[np.bool_] | None) -> NDArray[np.float64]:
     """A decimal column as float64, each value rounded once from its digits."""
     kind = column.type
     if kind.precision <= 15 and pa.types.is_decimal128(kind):
@@ -297,13 +345,54 @@ def _decimals(column: Column, valid: NDArray[np.bool_] | None) -> tuple[NDArray[
         digits = values_of(column, "V16").view(np.int64)[0::2].astype(np.float64)
         if valid is not None:
             digits = np.where(valid, digits, 0.0)
-        wide = digits / float(10**kind.scale) if kind.scale >= 0 else digits * float(10**-kind.scale)
-        return wide, wide
+        wide: NDArray[np.float64] = (
+            digits / float(10**kind.scale) if kind.scale >= 0 else digits * float(10**-kind.scale)
+        )
+        return wide
     # Arrow's own decimal to float is not correctly rounded; its parser of text is (fast_float).
     wide = values_of(pc.cast(pc.cast(column, pa.string()), pa.float64()), np.float64)
+    return wide if valid is None else np.where(valid, wide, 0.0)
+
+
+def _untied(
+    column: Column, wide: NDArray[np.float64], dtype: str, valid: NDArray[np.bool_] | None
+) -> NDArray[np.float64]:
+    """Decimals rounded to float64 such that rounding on to a narrower dtype is as if there were one rounding.
+
+    Only a float64 in the middle of two numbers of the dtype can mislead: where the decimal lies beside it, it is moved
+    to that side.
+    """
+    if dtype == "float64":
+        return wide
+    _, seen = _narrowed(wide, dtype)
+    ends = np.isinf(seen) & (np.abs(wide) == _EDGES[dtype])
+    other = wide + (wide - np.where(np.isinf(seen), 0.0, seen))
+    middle = (other != seen) & np.isfinite(seen) & (_narrowed(other, dtype)[1] == other)
+    doubtful = ends | middle
     if valid is not None:
-        wide = np.where(valid, wide, 0.0)
-    return wide, wide
+        doubtful &= valid
+    kind = column.type
+    if kind.precision <= 15 and 0 <= kind.scale <= 12 and doubtful.any():
+        # At most 25 bits times 5^12: the product is exact, and tells which decimals are the middle themselves.
+        own = values_of(column, "V16").view(np.int64)[0::2].astype(np.float64)
+        doubtful &= wide * float(10**kind.scale) != own
+    rows = np.flatnonzero(doubtful)
+    if not len(rows):
+        return wide
+    toward = np.zeros(len(wide), np.int8)
+    for row in rows.tolist():
+        value, image = column[row].as_py(), Decimal(float(wide[row]))
+        toward[row] = (value > image) - (value < image)
+    return _odd(wide, toward)
+
+
+_EDGES = {"float16": 65520.0, "float32": 2.0**128 - 2.0**103, "bfloat16": 2.0**128 - 2.0**119}
+"""From here on a number rounds to infinity."""
+
+
+def _sure_digits(dtype: str, scale: int) -> int:
+    """So many digits of a decimal of that scale come back from the dtype, whatever they are."""
+    return _DIGITS[dtype] if scale <= _PLACES[dtype] else 0
 
 
 class _DecimalBack:
@@ -314,16 +403,17 @@ class _DecimalBack:
 
     def changed(self, seen: NDArray[np.float64], dtype: str, over: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """True where it does not."""
-        digits = _DIGITS[dtype]
         found = np.zeros(len(seen), np.bool_)
         kind = self._column.type
+        digits = _sure_digits(dtype, kind.scale)
         if kind.precision <= digits:
             return found
         doubtful = _longer_than(self._column, digits, fraction=kind.scale > 0) & ~over & valid_of(self._column)
         if kind.precision <= 15 and dtype != "float64" and 0 <= kind.scale <= 12:
             # 24 bits of float32 times 5^12 are within 53 bits: the product is exact.
             own = values_of(self._column, "V16").view(np.int64)[0::2]
-            back = np.rint(seen * float(10**kind.scale))
+            back = seen * float(10**kind.scale)
+            back = np.copysign(np.floor(np.abs(back) + 0.5), back)
             differs: NDArray[np.bool_] = doubtful & (back != own.astype(np.float64))
             return differs
         # What is left has more digits than any float of that dtype is sure to hold: one by one.
@@ -344,7 +434,7 @@ class _FloatBack:
 
     def changed(self, seen: NDArray[np.float64], dtype: str, over: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """True where a dtype narrower than float64 does not give the decimal again."""
-        digits = _DIGITS[dtype]
+        digits = _sure_digits(dtype, self._declared.scale)
         found = np.zeros(len(seen), np.bool_)
         if dtype == "float64" or self._declared.precision <= digits:
             return found
@@ -386,16 +476,12 @@ def parse_fill(text: str, dtype: str, /, scale: int | None = None) -> Any:
     number = Decimal(text) if text.lower() not in {"nan", "inf", "-inf"} else Decimal(text.lower())
     if dtype in {"float16", "float32", "float64", "bfloat16"}:
         out = np.zeros(1, np.uint16 if dtype == "bfloat16" else dtype)
-        if number.is_finite():
-            digits = Decimal(repr(float(number)))
-            if digits != number:
-                raise ValueError(f"{text} is not exact in {dtype}")
         try:
             # A decimal fraction such as 0.1 counts as itself in float64; narrower dtypes must give it back.
             _floats(np.array([float(number)]), None, out, dtype, "round", CastCount(), None, None)
         except Refused as refused:
             raise ValueError(f"{text} is {refused} of {dtype}") from refused
-        if number.is_finite() and dtype in {"float16", "float32"} and Decimal(str(out[0])) != number:
+        if number.is_finite() and not _comes_back(number, out[0], dtype):
             raise ValueError(f"{text} is not exact in {dtype}")
         return out[0]
     if scale is not None:
@@ -403,6 +489,19 @@ def parse_fill(text: str, dtype: str, /, scale: int | None = None) -> Any:
     if number != number.to_integral_value():
         raise ValueError(f"{text} is not a whole number")
     limits = np.iinfo(dtype)
-    if not int(limits.min) <= int(number) <= int(limits.max):
+    # Compared as decimals: the integer of 1e999999 would take a while.
+    if not Decimal(int(limits.min)) <= number <= Decimal(int(limits.max)):
         raise ValueError(f"{text} is outside {dtype}")
     return int(number)
+
+
+def _comes_back(number: Decimal, stored: Any, dtype: str) -> bool:
+    """Whether a fill value is what the dtype holds, or the shortest text of that: 0.1 counts as itself."""
+    if dtype == "bfloat16":
+        stored = (np.array([stored], np.uint16).astype(np.uint32) << 16).view(np.float32)[0]
+    if Decimal(float(stored)) == number:
+        return True
+    if dtype == "bfloat16":
+        few = len(number.normalize().as_tuple().digits) <= _DIGITS[dtype]
+        return few and number.adjusted() > -_PLACES[dtype]
+    return Decimal(str(stored)) == number

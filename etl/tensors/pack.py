@@ -421,7 +421,7 @@ def native_dtype(kind: Any, /) -> str:
     if types.is_date(kind):
         return "int32"
     if types.is_decimal(kind):
-        return "int64" if kind.precision <= 18 and kind.scale >= 0 and types.is_decimal128(kind) else "float64"
+        return "int64" if kind.precision <= 18 and kind.scale >= 0 else "float64"
     return "int64"
 
 
