@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from etl.core.errors import CastError, CountMismatch, SchemaError
+from etl.tensors.stats import PartStats
 from etl.tensors.views import mask_of, valid_of
 
 if TYPE_CHECKING:
@@ -22,8 +23,10 @@ if TYPE_CHECKING:
 class Counts:
     """What the parts' rows were, per column, and the rows that null policies leave out or refuse."""
 
-    def __init__(self, plan: PackPlan) -> None:
+    def __init__(self, plan: PackPlan, part: int) -> None:
         self._plan = plan
+        self._part = part
+        self._stats: dict[str, PartStats] = {}
         self._null = dict.fromkeys((c.field.name for c in plan.columns), 0)
         self._dropped = 0
 
@@ -57,6 +60,12 @@ class Counts:
             self._null[name] += kept.column(kept.schema.get_field_index(name)).null_count
         return kept
 
+    def wrote(self, split: str, batch: pa.RecordBatch, /) -> None:
+        """Rows that went to a split: its statistics."""
+        if split not in self._stats:
+            self._stats[split] = PartStats([c.field for c in self._plan.columns], self._part)
+        self._stats[split].take(batch)
+
     def _key(self, batch: pa.RecordBatch, row: int) -> str:
         keys = [c.field.name for c in self._plan.columns if c.role == "key"]
         named = [f"{k} = {batch.column(batch.schema.get_field_index(k))[row].as_py()}" for k in keys]
@@ -72,6 +81,9 @@ class Counts:
         found: dict[str, dict[str, object]] = {name: {"null": count} for name, count in self._null.items()}
         for name, cast in casts.items():
             found[name].update(n_rounded=cast.n_rounded, n_saturated=cast.n_saturated, max_abs_error=cast.max_abs_error)
+        stats = {split: one.done() for split, one in self._stats.items()}
+        for name, column in found.items():
+            column["stats"] = {split: of[name] for split, of in stats.items()}
         return found
 
 
