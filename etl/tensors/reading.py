@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,7 +15,7 @@ from etl.tensors.batch import Batch
 from etl.tensors.frameworks import framework_of, require_torch
 from etl.tensors.loader import Loader, LoaderOptions
 from etl.tensors.manifest import integer
-from etl.tensors.shards import Shards
+from etl.tensors.shards import Shards, row_numbers
 from etl.tensors.torch_data import TorchBatches, TorchRows
 
 if TYPE_CHECKING:
@@ -95,16 +95,7 @@ class Split:
             ConfigError: The indices are no integers, or as `tensors`.
             Damaged: A file is not what the manifest says.
         """
-        wanted = np.asarray(indices)
-        if wanted.ndim != 1 or (wanted.dtype.kind not in "iu" and wanted.size):
-            raise ConfigError(
-                f"rows are named by integers [N], not by {wanted.dtype} {list(wanted.shape)}",
-                hint="Use np.flatnonzero for a mask.",
-            )
-        if wanted.dtype.kind == "u" and wanted.size and int(wanted.max()) >= len(self):
-            raise IndexError(f"{self.name} has {len(self)} rows, not {int(wanted.max()) + 1}")
-        rows = wanted.astype(np.int64)
-        rows[rows < 0] += len(self)
+        rows = row_numbers(indices, len(self))
         return self._batch(self.shards.take(self.shards.names, rows), framework, device)
 
     def tensors(self, *, framework: Framework | None = None, device: str | None = None) -> Batch:
@@ -238,7 +229,8 @@ class Split:
             ConfigError, Damaged: As `tensors`.
         """
         require_torch()
-        return TorchRows(self.shards)
+        # Files of its own: a lock that a thread holds while workers are forked would stay locked in them.
+        return TorchRows(replace(self.shards))
 
     def torch_iterable(
         self,

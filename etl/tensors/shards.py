@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from numpy.typing import NDArray
+    from numpy.typing import ArrayLike, NDArray
 
     from etl.tensors.manifest import FileEntry, Manifest
     from etl.tensors.order import Run
@@ -533,6 +533,27 @@ class Shards:
 
 
 _RESTORE = "Restore the file from a copy, or export again with --mode replace."
+
+
+def row_numbers(indices: ArrayLike, rows: int, /) -> NDArray[np.int64]:
+    """Indices [N] as the numbers of rows, int64 [N]; negative ones count from the end.
+
+    Raises:
+        IndexError: There is no such row.
+        ConfigError: They are no integers [N].
+    """
+    wanted = np.asarray(indices)
+    if wanted.ndim != 1 or (wanted.dtype.kind not in "iu" and wanted.size):
+        raise ConfigError(
+            f"rows are named by integers [N], not by {wanted.dtype} {list(wanted.shape)}",
+            hint="Use np.flatnonzero for a mask.",
+        )
+    if wanted.size and (int(wanted.max()) >= rows or int(wanted.min()) < -rows):
+        bad = next(int(i) for i in (wanted.max(), wanted.min()) if not -rows <= int(i) < rows)
+        raise IndexError(f"there is no row {bad} among {rows}")
+    found = wanted.astype(np.int64)
+    found[found < 0] += rows
+    return found
 
 
 def items_of(first: NDArray[np.int64], count: NDArray[np.int64], /) -> NDArray[np.int64]:

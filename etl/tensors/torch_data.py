@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import operator
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, SupportsIndex
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,9 +16,12 @@ from etl.core.errors import ConfigError
 from etl.tensors.batch import Batch
 from etl.tensors.frameworks import place, require_torch
 from etl.tensors.loader import Loader
+from etl.tensors.shards import row_numbers
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from numpy.typing import ArrayLike
 
     from etl.tensors.loader import LoaderOptions
     from etl.tensors.shards import Shards
@@ -40,7 +43,7 @@ class TorchRows:
     def __len__(self) -> int:
         return self.shards.rows
 
-    def __getitem__(self, at: SupportsIndex | Sequence[int], /) -> dict[str, Any]:
+    def __getitem__(self, at: Any, /) -> dict[str, Any]:
         """The row of an index, each tensor in the shape of a row; of several indices, their rows as one batch.
 
         A DataLoader with `sampler=BatchSampler(…)` and `batch_size=None` asks for whole batches, which is much faster.
@@ -48,7 +51,8 @@ class TorchRows:
         Raises:
             IndexError: There is no such row.
         """
-        if isinstance(at, SupportsIndex):
+        # A tensor or array of one index is not an index, although it can be used as one.
+        if np.ndim(at) == 0:
             return self.__getitems__([operator.index(at)])[0]
         return dict(self._batch(at))
 
@@ -70,10 +74,8 @@ class TorchRows:
             rows.append(row)
         return rows
 
-    def _batch(self, indices: Sequence[int]) -> Batch:
-        rows = np.asarray(indices, np.int64)
-        rows = np.where(rows < 0, rows + len(self), rows)
-        found = self.shards.take(self.shards.names, rows)
+    def _batch(self, indices: ArrayLike) -> Batch:
+        found = self.shards.take(self.shards.names, row_numbers(indices, len(self)))
         return Batch.of(found, framework="torch", dtypes=self.shards.words)
 
 

@@ -119,6 +119,10 @@ def test_a_row_of_torch_has_the_shape_of_a_row_and_its_own_list(tmp_path: Path) 
     assert (row["t.values"].tolist(), row["t.offsets"].tolist()) == ([7, 8], [0, 2])
     assert [r["t.values"].tolist() for r in rows.__getitems__([2, 1, 0])] == [[9], [], [7, 8]]
     assert rows[-1]["t.offsets"].tolist() == [0, 1]
-    assert rows[[2, 0]]["x"].tolist() == [[3, 6], [1, 4]]
-    with pytest.raises(IndexError):
-        rows[3]
+    for several in ([2, 0], torch.tensor([2, 0]), np.array([2, 0])):
+        assert rows[several]["x"].tolist() == [[3, 6], [1, 4]]
+    assert rows[torch.tensor([1])]["x"].tolist() == [[2, 5]]
+    assert rows[torch.tensor(1)]["x"].tolist() == [2, 5]
+    for outside in (3, -4, [0, 3]):
+        with pytest.raises(IndexError):
+            rows[outside]
