@@ -17,6 +17,42 @@ if TYPE_CHECKING:
 BLOCK = 64 * 1024
 
 
+def _message(kind: bytes, content: bytes) -> bytes:
+    return kind + (len(content) + 4).to_bytes(4, "big") + content
+
+
+_REFUSAL = _message(b"E", b"SERROR\0C0A000\0Munimplemented: this syntax\0\0") + _message(b"Z", b"E")
+_STARTUP = 196608
+"""Protocol 3.0: the last message without a kind before it."""
+
+
+@dataclass(slots=True)
+class _Asked:
+    """A client's messages on their way to a PostgreSQL server."""
+
+    left: bytes = b""
+    started: bool = False
+
+    def without(self, block: bytes, beginning: bytes) -> tuple[bytes, int]:
+        """The whole messages so far but for statements that begin so, and how many of those there were."""
+        self.left += block
+        passed, found = b"", 0
+        while True:
+            kind = 1 if self.started else 0
+            if len(self.left) < kind + 4:
+                return passed, found
+            size = kind + int.from_bytes(self.left[kind : kind + 4], "big")
+            if len(self.left) < size:
+                return passed, found
+            message, self.left = self.left[:size], self.left[size:]
+            if not self.started:
+                self.started = int.from_bytes(message[4:8], "big") == _STARTUP
+            elif message[:1] == b"Q" and message[5:].lower().startswith(beginning):
+                found += 1
+                continue
+            passed += message
+
+
 @dataclass(slots=True)
 class _Link:
     """One proxied connection: the client's socket, the server's, and the bytes that came from the server."""
@@ -38,6 +74,9 @@ class Proxy:
     cut_after: int | None = None
     cuts: int = 1
     bytes_per_second: int | None = None
+    refuses: bytes | None = None
+    """PostgreSQL's statements that begin so are answered as by a server that does not know them, unseen by it."""
+    refused: int = 0
     connections: int = 0
     """Connections accepted so far."""
     cut_count: int = 0
@@ -126,6 +165,7 @@ class Proxy:
     def _pump(self, link: _Link, source: socket.socket, sink: socket.socket) -> None:
         down = source is link.server
         pause = threading.Event()
+        asked = _Asked()
         with contextlib.suppress(OSError):
             while True:
                 size = BLOCK if self.bytes_per_second is None else max(1, min(BLOCK, self.bytes_per_second // 20))
@@ -141,6 +181,11 @@ class Proxy:
                         return
                     if self.bytes_per_second is not None:
                         pause.wait(len(block) / self.bytes_per_second)
+                elif self.refuses is not None:
+                    block, found = asked.without(block, self.refuses)
+                    if found:
+                        self.refused += found
+                        source.sendall(_REFUSAL)
                 sink.sendall(block)
 
     def _due(self, link: _Link) -> bool:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final, Self
 from connectors.base import Capabilities, TableInfo
 from connectors.postgresql import errors, facts, statements, widen
 from connectors.postgresql.describe import DIALECT, Description, describe, query_text, table_name
-from connectors.postgresql.session import catalogue, literal, open_session, settings
+from connectors.postgresql.session import NOT_OFFERED, catalogue, literal, open_session, settings
 from connectors.postgresql.snapshot import adopt, give_back, hold, leader, session_at, take_idle
 from connectors.postgresql.types import as_float
 from connectors.postgresql.wire import ServerError, stream
@@ -51,6 +51,8 @@ CANCEL_WAIT: Final = 2.0
 
 _descriptions: OrderedDict[tuple[str, str], Description] = OrderedDict()
 _descriptions_lock = threading.Lock()
+_without_copy: dict[tuple[str, str], str] = {}
+"""Servers that refuse COPY in binary, and their words, by connection."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +110,11 @@ class PostgresSource:
         described = self._described(at)
         with session_at(self.endpoint, at, self.query.run_id) as session:
             found = facts.facts(session, described, self.query, at, wish, sample=sample)
+            if not sample and session.kept:
+                # A run finds out by its first part, without asking.
+                self._without_copy(session.refusal(statements.copy("select 1 where false"), "trying COPY"))
+        if self._refused:
+            found = replace(found, notes=(*found.notes, self._refused))
         held = leader(self.endpoint, at)
         if held is None:
             return found
@@ -142,13 +149,14 @@ class PostgresSource:
         """
         described = self._described(at)
         columns = [described.column(name) for name in schema.names]
-        statement = statements.copy(statements.select(described, self.query, part.slice, columns))
+        select = statements.select(described, self.query, part.slice, columns)
         plans = [
             c.plan if c.field.type == f.type else as_float(c.plan, f.type) for c, f in zip(columns, schema, strict=True)
         ]
         locks = self._locks(described, part.slice)
         key = [name for name in self._key(described) if name in schema.names]
         session = idle = take_idle(self.endpoint, at, locks)
+        portal, refusal = bool(self._refused), ""
         while True:
             if session is None:
                 session = adopt(self.endpoint, at, self.query.run_id, locks)
@@ -156,7 +164,7 @@ class PostgresSource:
             try:
                 yield from stream(
                     session.connection,
-                    statement,
+                    select if portal else statements.copy(select),
                     plans,
                     schema.to_arrow(),
                     batch_bytes=batch_bytes,
@@ -164,9 +172,14 @@ class PostgresSource:
                     key_columns=key,
                     validate_utf8=session.unchecked,
                     keep=True,
+                    portal=portal,
                 )
                 well = True
             except EtlError as error:
+                if not portal and not tally.rows and isinstance(error, ServerError) and error.sqlstate in NOT_OFFERED:
+                    portal, refusal = True, error.message
+                    session, idle, tally.received = None, None, 0
+                    continue
                 said = self._said(error, tally)
                 if idle is None or tally.rows or said.retry != "transient":
                     raise said from error.__cause__
@@ -176,6 +189,9 @@ class PostgresSource:
                 if session is not None and not well:
                     session.close()
             if well and session is not None:
+                self._without_copy(refusal)
+                if portal:
+                    tally.warnings.append(self._refused)
                 give_back(self.endpoint, at, locks, session)
                 return
 
@@ -186,6 +202,16 @@ class PostgresSource:
             found = widen.measure(session, described, self.query)
         types = {**self.query.types, **found}
         return replace(self, query=replace(self.query, types=types), widened=tuple(found))
+
+    @property
+    def _refused(self) -> str:
+        """A sentence where this process knows that the server refuses COPY in binary."""
+        words = _without_copy.get((self.endpoint.name, self.endpoint.display()))
+        return f"the server refuses COPY in binary ({words}): rows are read through a portal" if words else ""
+
+    def _without_copy(self, words: str) -> None:
+        if words:
+            _without_copy[self.endpoint.name, self.endpoint.display()] = words
 
     def cancel(self, *, keeping: Snapshot | None = None) -> None:
         """Stop every statement of this run on the server; its sessions that are still there after 2 s are ended.

@@ -17,6 +17,7 @@ from connectors.base import Tally
 from connectors.postgresql import layout, native
 from connectors.postgresql.fields import ITEM, SHOWN, assemble, bind, count, field_error
 from connectors.postgresql.nested import Nested
+from connectors.postgresql.portal import COPY_DATA, DATA_ROW
 from connectors.postgresql.slabs import Lease, give, take
 from etl.core.errors import DataError, EtlError
 
@@ -83,6 +84,8 @@ class Decoder:
         tally: Rows, replaced and rounded values are counted here.
         key_columns: Columns that name a row in messages.
         framed: The input is protocol messages as read from the socket, not the COPY payload.
+        portal: The rows are those of a portal (DataRow messages): no signature before them, no trailer after them;
+            whoever reads the messages calls `ended`.
         on_message: Framed: called with type and content of every message other than CopyData.
         validate_utf8: Text is checked, since the database does not (SQL_ASCII).
         block_bytes: Size of the window that input is read into.
@@ -97,6 +100,7 @@ class Decoder:
         tally: Tally,
         key_columns: Sequence[str] = (),
         framed: bool = False,
+        portal: bool = False,
         on_message: Callable[[int, bytes], None] | None = None,
         validate_utf8: bool = False,
         block_bytes: int = 1 << 20,
@@ -113,7 +117,7 @@ class Decoder:
         self._keys = tuple(key_columns)
         self._on_message = on_message
         self._validate = validate_utf8
-        self._framed = framed
+        self._kind = DATA_ROW if portal else COPY_DATA
         self._payload: Window | None = None
         self._window = Window(block_bytes)
         self._need = 0
@@ -124,7 +128,8 @@ class Decoder:
         self._before = self._table.copy()
         self._state = np.zeros(layout.STATE_WORDS, np.int64)
         self._state[layout.S_COLUMNS] = count
-        self._state[layout.S_FRAMED] = int(framed)
+        self._state[layout.S_FRAMED] = self._kind if framed else 0
+        self._state[layout.S_PHASE] = layout.PHASE_ROWS if portal else layout.PHASE_HEADER
         self._state[layout.S_SPREAD] = max((c.spread for c in self._columns), default=1)
         widths = np.array([c.width for c in self._columns], np.int64)
         self._is_text = widths < 0
@@ -143,6 +148,10 @@ class Decoder:
     def done(self) -> bool:
         """Whether the trailer was read."""
         return int(self._state[layout.S_PHASE]) == layout.PHASE_DONE
+
+    def ended(self) -> None:
+        """The server said that there are no more rows of a portal."""
+        self._state[layout.S_PHASE] = layout.PHASE_DONE
 
     def space(self) -> memoryview:
         """Where to write the next bytes; call `advance` with how many were written."""
@@ -243,6 +252,8 @@ class Decoder:
                 # Only counts are restored: the same rows decode to the same values again.
                 np.copyto(table, self._before)
                 np.copyto(state, before)
+                if self._kind == DATA_ROW:
+                    raise DataError(f"after row {self.rows} a row runs past its message", hint="The stream is damaged.")
                 self._split(window)
                 return
             window.pos = int(state[layout.S_POS]) - base

@@ -1052,8 +1052,8 @@ def room_left(columns: int, count: int) -> int:
 def rows(state: int, columns: int) -> int:
     """Decode from S_POS to S_END into the batch; returns a STATUS_ code with the position in the state.
 
-    Framed, the bytes are protocol messages and every CopyData message that is complete is decoded; unframed they are
-    the COPY payload. A row is decoded only when it is complete and every text area has room for all its bytes.
+    Framed, the bytes are protocol messages and every complete message of the kind S_FRAMED is decoded; unframed they
+    are the COPY payload. A row is decoded only when it is complete and every text area has room for all its bytes.
     """
     at = get(state, S_POS)
     end = get(state, S_END)
@@ -1076,7 +1076,7 @@ def rows(state: int, columns: int) -> int:
                 status = STATUS_MORE
                 continue
             size = be32(at + 1)
-            if load8(at) != 100:
+            if load8(at) != framed:
                 status = STATUS_MESSAGE
                 continue
             if size < 4:

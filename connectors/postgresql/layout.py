@@ -17,6 +17,7 @@ S_ROW = 2
 S_ROW_CAP = 3
 S_COLUMNS = 4
 S_FRAMED = 5
+"""The kind of the messages that hold rows (CopyData, DataRow); 0: the bytes are the rows themselves."""
 S_PHASE = 6
 S_ROOM = 7
 """No text area has less free space than this."""

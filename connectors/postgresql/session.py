@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 Row = tuple[Any, ...]
 
+NOT_OFFERED: Final = frozenset({"0A000", "42601"})
+"""SQLSTATEs by which a server says that it has no such statement: not supported, or not even in its grammar."""
 CONNECT_TIMEOUT: Final = 10
 """Seconds."""
 LOCK_TIMEOUT: Final = "30s"
@@ -211,6 +213,27 @@ class Session:
         """The rows of the last statement that has any."""
         found = self.run(sql, doing)
         return found[-1] if found else []
+
+    def refusal(self, copy: str, doing: str, /) -> str:
+        """Try a COPY statement without rows: the server's words where it offers no such thing, else "".
+
+        Raises:
+            EtlError: The server refuses it for another reason, or is lost.
+        """
+        with self.lock:
+            try:
+                self._results("savepoint cuetl")
+                with self.connection.cursor().copy(copy) as rows:
+                    for _ in rows:
+                        pass
+                self._results("release savepoint cuetl")
+            except psycopg.Error as error:
+                mapped = errors.from_psycopg(error, self.endpoint, doing)
+                self._recover()
+                if error.sqlstate not in NOT_OFFERED:
+                    raise mapped from None
+                return f"{error.diag.message_primary} (SQLSTATE {error.sqlstate})"
+            return ""
 
     def describe(self, sql: str, doing: str, /) -> list[tuple[str, int, int, int, int]]:
         """Output columns of a query by the server's describe step: name, type, modifier, base table, base column.

@@ -1,4 +1,4 @@
-"""Read `COPY … TO STDOUT (FORMAT BINARY)` from a connection in bulk and hand out record batches.
+"""Read `COPY … TO STDOUT (FORMAT BINARY)`, or a portal, from a connection in bulk and hand out record batches.
 
 psycopg opens and authenticates. Without encryption the socket is then read in large blocks and the simple-query
 protocol is spoken here (documentation, "Frontend/Backend Protocol"); libpq never sees the connection again. With TLS
@@ -17,6 +17,7 @@ import psycopg
 from psycopg.pq import DiagnosticField, ExecStatus
 
 from connectors.postgresql.copy import Decoder
+from connectors.postgresql.portal import ask, check_formats, holds_rows, question, tuples
 from etl.core.errors import CountMismatch, DataError, StoreError, StoreUnavailable
 
 if TYPE_CHECKING:
@@ -40,6 +41,8 @@ LONGEST_WAIT = 0.05
 """Seconds between two looks at a server that sends nothing."""
 BULK = 1 << 18
 """Bytes of libpq rows that are decoded together."""
+NOT_OFFERED = "0A000"
+"""SQLSTATE of what a server does not offer."""
 STALL = 300
 """Seconds without a byte, after the first, until the server is taken for lost."""
 
@@ -73,14 +76,15 @@ def stream(
     block_bytes: int = BLOCK,
     stall: float = STALL,
     keep: bool = False,
+    portal: bool = False,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a COPY statement. The connection must be idle (in a transaction or not) and is closed at the end.
+    """The rows of a statement. The connection must be idle (in a transaction or not) and is closed at the end.
 
     Closing the generator early cancels the statement. `tally` gets rows, bytes, the way and the server's own count.
 
     Args:
         connection: Opened and authenticated; nothing else may use it.
-        statement: `COPY (…) TO STDOUT (FORMAT BINARY)`.
+        statement: `COPY (…) TO STDOUT (FORMAT BINARY)`; with `portal` a select.
         plans: One per column of the statement.
         schema: Schema of the batches.
         batch_bytes: Size of a batch, about.
@@ -90,6 +94,7 @@ def stream(
         block_bytes: Bytes asked of the socket at a time.
         stall: Seconds without a byte, after the first, until the server is taken for lost.
         keep: The connection stays open for another statement when this one ended well.
+        portal: The statement is a select, run by the extended protocol; see `connectors.postgresql.portal`.
 
     Raises:
         ServerError: The server refused or broke off; its SQLSTATE is in the context.
@@ -99,11 +104,17 @@ def stream(
     """
     pgconn = connection.pgconn
     plain = not pgconn.ssl_in_use and not pgconn.used_gssapi
-    tally.how = "socket" if plain else "libpq"
+    tally.how = ("socket" if plain else "libpq") + (", portal" if portal else "")
     ended = complete = False
     try:
         if plain:
-            session = Session(tally)
+            session = Session(tally, portal=portal)
+
+            def told(kind: int, content: bytes) -> None:
+                session.message(kind, content)
+                if portal and session.ended:
+                    decoder.ended()
+
             decoder = Decoder(
                 plans,
                 schema,
@@ -111,11 +122,14 @@ def stream(
                 tally=tally,
                 key_columns=key_columns,
                 framed=True,
-                on_message=session.message,
+                portal=portal,
+                on_message=told,
                 validate_utf8=validate_utf8,
                 block_bytes=block_bytes,
             )
-            yield from _socket_rows(pgconn, statement, decoder, session, tally, stall)
+            yield from _socket_rows(
+                pgconn, question(statement) if portal else simple(statement), decoder, session, tally, stall
+            )
         else:
             decoder = Decoder(
                 plans,
@@ -123,10 +137,12 @@ def stream(
                 batch_bytes=batch_bytes,
                 tally=tally,
                 key_columns=key_columns,
+                portal=portal,
                 validate_utf8=validate_utf8,
                 block_bytes=block_bytes,
             )
-            yield from _libpq_rows(pgconn, statement, decoder, tally, stall)
+            rows = _libpq_portal if portal else _libpq_rows
+            yield from rows(pgconn, statement, decoder, tally, stall)
         yield from decoder.finish()
         if tally.counted != decoder.rows:
             raise CountMismatch(
@@ -149,9 +165,13 @@ def stream(
 class Session:
     """What the server says besides rows, while one statement runs."""
 
-    def __init__(self, tally: Tally) -> None:
+    def __init__(self, tally: Tally, *, portal: bool = False) -> None:
         self.tally = tally
+        self.portal = portal
         self.copying = False
+        """Whether the server began to send rows in the way that was asked for."""
+        self.ended = False
+        """Whether it said that there are no more."""
         self.ready = False
 
     def message(self, kind: int, content: bytes) -> None:
@@ -162,12 +182,16 @@ class Session:
             DataError: It does not belong to a COPY.
         """
         match chr(kind):
+            case "T" if self.portal:
+                check_formats(content)
+                self.copying = True
             case "H":
                 if content[:1] != b"\x01":
-                    raise DataError("the server copies text, not binary")
+                    raise server_error(NOT_OFFERED, "the server copies text, not binary", "", "")
                 self.copying = True
             case "C":
-                self.tally.counted = _copied(content.rstrip(b"\0"))
+                self.tally.counted = _counted(content.rstrip(b"\0"), b"SELECT" if self.portal else b"COPY")
+                self.ended = True
             case "Z":
                 self.ready = True
             case "E":
@@ -175,6 +199,10 @@ class Session:
                 raise server_error(fields.get("C", ""), fields.get("M", ""), fields.get("D", ""), fields.get("H", ""))
             case "N" | "S" | "A" | "c" | "T":
                 pass
+            case "1" | "2" if self.portal:
+                pass
+            case "n" if self.portal:
+                raise DataError("the statement has no rows")
             case other:
                 raise DataError(f"unexpected protocol message {other!r} from the server")
 
@@ -190,11 +218,17 @@ def _fields(content: bytes) -> dict[str, str]:
     return {chr(part[0]): part[1:].decode(errors="replace") for part in parts if part}
 
 
-def _copied(tag: bytes) -> int:
+def _counted(tag: bytes, wanted: bytes) -> int:
     word, _, number = tag.partition(b" ")
-    if word != b"COPY" or not number.isdigit():
-        raise DataError(f"the statement was no COPY: the server says {tag.decode(errors='replace')}")
+    if word != wanted or not number.isdigit():
+        raise DataError(f"the statement was no {wanted.decode()}: the server says {tag.decode(errors='replace')}")
     return int(number)
+
+
+def simple(statement: str, /) -> bytes:
+    """The message that asks a question in the simple protocol."""
+    text = statement.encode() + b"\0"
+    return b"Q" + (len(text) + 4).to_bytes(4, "big") + text
 
 
 def _lost(decoder: Decoder, why: str) -> StoreUnavailable:
@@ -204,13 +238,12 @@ def _lost(decoder: Decoder, why: str) -> StoreUnavailable:
 
 
 def _socket_rows(
-    pgconn: PGconn, statement: str, decoder: Decoder, session: Session, tally: Tally, stall: float
+    pgconn: PGconn, messages: bytes, decoder: Decoder, session: Session, tally: Tally, stall: float
 ) -> Iterator[pa.RecordBatch]:
-    text = statement.encode() + b"\0"
     with socket.socket(fileno=os.dup(pgconn.socket)) as wire:
         wire.settimeout(None)
         try:
-            wire.sendall(b"Q" + (len(text) + 4).to_bytes(4, "big") + text)
+            wire.sendall(messages)
             # The time before the first byte is the query's own and has no limit here.
             got = wire.recv_into(decoder.space())
             wire.setsockopt(socket.SOL_SOCKET, socket.SO_RCVLOWAT, GATHER)
@@ -231,7 +264,7 @@ def _socket_rows(
         except OSError as error:
             raise _lost(decoder, str(error)) from error
         if not session.copying:
-            raise DataError("the statement was no COPY TO STDOUT")
+            raise DataError("the statement has no rows")
 
 
 def _receive(wire: socket.socket, readable: select.poll, space: memoryview, stall: float) -> int:
@@ -264,6 +297,8 @@ def _result(result: PGresult, wanted: ExecStatus) -> PGresult:
             DiagnosticField.MESSAGE_HINT,
         )
     ]
+    if result.status == ExecStatus.COMMAND_OK:
+        raise DataError("the statement has no rows")
     if not parts[0]:
         raise StoreUnavailable(f"the connection was lost: {result.get_error_message()}")
     raise server_error(*parts)
@@ -293,7 +328,7 @@ def _libpq_rows(
         while pgconn.flush():
             poll.poll(1000)
         if not result(ExecStatus.COPY_OUT).binary_tuples:
-            raise DataError("the server copies text, not binary")
+            raise server_error(NOT_OFFERED, "the server copies text, not binary", "", "")
         rows: list[memoryview] = []
         size = 0
         while True:
@@ -311,10 +346,43 @@ def _libpq_rows(
                 break
             if length == 0:
                 wait(stall if decoder.rows else None)
-        tally.counted = _copied(result(ExecStatus.COMMAND_OK).command_status or b"")
+        tally.counted = _counted(result(ExecStatus.COMMAND_OK).command_status or b"", b"COPY")
         while pgconn.is_busy():
             wait(None)
         if pgconn.get_result() is not None:  # libpq takes the next statement only after it has said that there is none
             raise DataError("the statement has more than one result")
+    except psycopg.OperationalError as error:
+        raise _lost(decoder, str(error)) from error
+
+
+def _libpq_portal(
+    pgconn: PGconn, statement: str, decoder: Decoder, tally: Tally, stall: float
+) -> Iterator[pa.RecordBatch]:
+    poll = select.poll()
+    poll.register(pgconn.socket, select.POLLIN)
+
+    def result() -> PGresult | None:
+        while pgconn.is_busy():
+            if not poll.poll(stall * 1000 if decoder.rows else None):
+                raise _lost(decoder, f"no byte came for {stall:g} s")
+            pgconn.consume_input()
+        return pgconn.get_result()
+
+    try:
+        ask(pgconn, statement)
+        while pgconn.flush():
+            poll.poll(1000)
+        tag = b""
+        while (found := result()) is not None:
+            # The last rows bring the statement's tag, or the result without rows that follows them does.
+            tag = found.command_status or tag
+            if not holds_rows(found):
+                _result(found, ExecStatus.TUPLES_OK)
+                tally.counted = _counted(tag, b"SELECT")
+                decoder.ended()
+                continue
+            block = b"".join(tuples(found))
+            tally.received += len(block)
+            yield from decoder.feed(block)
     except psycopg.OperationalError as error:
         raise _lost(decoder, str(error)) from error
