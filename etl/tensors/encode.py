@@ -126,11 +126,17 @@ def tensor_faults(entry: FileEntry, format_: str, locate: Callable[[str], Path],
     base = entry.data_start or 0
     found = spans(entry, format_, locate)
     have = {n: (start - base, _bytes(dtype, shape)) for n, (_, dtype, shape, start) in found.items()}
-    if have != tensors:
-        yield f"{entry.path} holds other tensors than the manifest says"
-    lengths = {shape[0] for name, (_, _, shape, _) in found.items() if not name.endswith(".values")}
-    if lengths != {entry.rows}:
-        yield f"{entry.path} holds tensors of {sorted(lengths)} rows, the manifest says {entry.rows}"
+    wrong = {n for n in have.keys() | tensors.keys() if have.get(n) != tensors.get(n)}
+    for path in sorted({_path_of(entry, n) for n in wrong}):
+        yield f"{path} holds other tensors than the manifest says"
+    lengths = {n: shape[0] for n, (_, _, shape, _) in found.items() if not n.endswith(".values")}
+    for path, rows in sorted({(_path_of(entry, n), rows) for n, rows in lengths.items() if rows != entry.rows}):
+        yield f"{path} holds tensors of {rows} rows, the manifest says {entry.rows}"
+
+
+def _path_of(entry: FileEntry, tensor: str) -> str:
+    member = (entry.members or {}).get(tensor)
+    return entry.path if member is None else member.path
 
 
 def _bytes(dtype: np.dtype[Any], shape: tuple[int, ...]) -> int:

@@ -267,7 +267,8 @@ def _sums(stats: Mapping[str, Any]) -> RealSums:
 def _points(kind: str, stats: Mapping[str, Any]) -> list[tuple[Any, float, Any]]:
     """(rank, share of the values up to it, value), ascending."""
     found = [(0.0, stats["min"]), *((float(q), v) for q, v in stats["quantiles"].items()), (1.0, stats["max"])]
-    return sorted((float(rank(kind, value)), share, value) for share, value in found)
+    # Values themselves are not compared: of one column, some are numbers and those beyond 2^53 text.
+    return sorted(((float(rank(kind, value)), share, value) for share, value in found), key=lambda one: one[:2])
 
 
 def _mixed(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, object]:
@@ -275,7 +276,7 @@ def _mixed(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[st
     if not old["quantiles"] or not new["quantiles"]:
         return {}
     sides = [(_points(kind, one), present(one)) for one in (old, new)]
-    both = sorted((place, value) for points, _ in sides for place, _, value in points)
+    both = sorted(((place, value) for points, _ in sides for place, _, value in points), key=lambda one: one[0])
     places = np.array([place for place, _ in both])
     total = sum(count for _, count in sides)
     share = np.zeros(len(places))
