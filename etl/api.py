@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -15,15 +16,18 @@ from etl.run.channel import ReadAhead
 from etl.run.early import BATCH_BYTES
 from etl.run.places import attach_nobody, place
 from etl.settings import endpoint
+from etl.tensors.collect import collected
+from etl.tensors.frameworks import require_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Generator, Iterator, Mapping, Sequence
 
     import pandas as pd
 
     from connectors.base import Cast, Source, Special
     from etl.core.partition import Snapshot
     from etl.core.schema import Schema
+    from etl.tensors.batch import Batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,7 +73,25 @@ class Rows:
 
         return self.to_arrow().to_pandas(types_mapper=pd.ArrowDtype)
 
-    def _batches(self, at: Snapshot, schema: Schema) -> Iterator[pa.RecordBatch]:
+    def to_torch(self, *, device: str | None = None) -> Batch:
+        """All rows as torch tensors by column, in the dtypes of a tensor dataset, with `<column>.valid` for NULLs.
+
+        Text columns are left out, and a warning names them. A ragged list is `<column>.values` and `.offsets`.
+
+        Args:
+            device: In torch's words, such as "cuda:0"; None: the host.
+
+        Raises:
+            MissingDriver: torch is not installed; no row is read then.
+            EtlError: Mapped by the connector, or a value that its dtype does not hold.
+        """
+        require_torch()
+        with self.source.snapshot(attach_all=attach_nobody) as at:
+            schema = self.source.schema(at)
+            with closing(self._batches(at, schema)) as batches:
+                return collected(schema, batches, framework="torch", device=device)
+
+    def _batches(self, at: Snapshot, schema: Schema) -> Generator[pa.RecordBatch, None, None]:
         tally = Tally()
         self.tally[:] = [tally]
         part = Partition(0, Whole())

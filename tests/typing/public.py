@@ -23,6 +23,7 @@ def reading() -> None:
     assert_type(rows.stream(), Iterator[pa.RecordBatch])
     assert_type(rows.to_arrow(), pa.Table)
     assert_type(rows.to_pandas(), pd.DataFrame)
+    assert_type(rows.to_torch(), Batch)
 
 
 def opening() -> None:
