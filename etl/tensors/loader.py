@@ -80,7 +80,8 @@ class LoaderOptions:
         for name, low in least.items():
             _whole(name, getattr(self, name), low)
         _whole("seed", self.seed, None)
-        for name, words in (("mode", ("train", "eval")), ("as_", ("dict", "tuple"))):
+        choices = {"mode": ("train", "eval"), "as_": ("dict", "tuple"), "io": ("auto", "mmap", "pread")}
+        for name, words in choices.items():
             if getattr(self, name) not in words:
                 raise ConfigError(f"unknown {name} {getattr(self, name)!r}", hint=f"Use {' or '.join(words)}.")
         if self.mode == "eval" and self.drop_last:
