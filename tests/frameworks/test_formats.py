@@ -92,7 +92,7 @@ def test_tf_data_reads_tfrecord_files_as_dataset_show_says(tmp_path: Path) -> No
     import tensorflow as tf
 
     for fmt in ("safetensors", "tfrecord"):
-        export(tmp_path / fmt, table(900), 2, fmt=fmt)  # type: ignore[arg-type]
+        export(tmp_path / fmt, table(900), 2, fmt=fmt)
     dataset = open_dataset(tmp_path / "tfrecord")
     names: dict[str, Any] = {}
     exec(str(dataset.summary()["reading"]), names)
