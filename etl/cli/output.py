@@ -213,6 +213,13 @@ def _about(rows: float, size: int) -> str:
     return f"about {count(rows)} rows, {bytes_text(size)}"
 
 
+def _in_order(target: Mapping[str, Any]) -> str:
+    if target["order"] == "source":
+        return ""
+    needs = f"about {bytes_text(target['disk'])} more of disk beside it until it is published"
+    return f", rows in order ({target['order']}): {needs}"
+
+
 def plan(value: Mapping[str, Any], /) -> None:
     """One plan for a reader: source, snapshot, engine and why, targets, schema, lossy steps, each part with its SQL."""
     engine = value["engine"]
@@ -221,7 +228,7 @@ def plan(value: Mapping[str, Any], /) -> None:
     text(f"size      about {count(value['rows'])} rows, {bytes_text(value['bytes'])}")
     text(f"engine    {engine['name']} ({engine['kind']}, {counted(engine['slots'], 'part')} at once): {engine['why']}")
     for one in value["targets"]:
-        text(f"writes    {one['target']} as {one['format']}, mode {one['mode']}")
+        text(f"writes    {one['target']} as {one['format']}, mode {one['mode']}{_in_order(one)}")
     for lossy in value["lossy"] or ("nothing",):
         text(f"lossy     {lossy}")
     for line in value["notes"]:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from etl.core.partition import Partition, Snapshot
     from etl.engine.base import EngineChoice
     from etl.planning.compile import JobPlan
-    from etl.planning.endpoints import Job
+    from etl.planning.endpoints import Job, Write
 
 SAMPLED = "(sampled at run)"
 
@@ -74,10 +74,18 @@ def _shown(plan: JobPlan, at: Snapshot, choice: EngineChoice) -> dict[str, objec
             }
             for f in plan.schema
         ],
-        "targets": [{"target": w.target, "format": w.format, "mode": w.mode} for w in plan.job.writes],
+        "targets": [
+            {"target": w.target, "format": w.format, "mode": w.mode, "order": w.options.order, "disk": _disk(plan, w)}
+            for w in plan.job.writes
+        ],
         "lossy": list(plan.lossy),
         "notes": list(plan.facts.notes),
     }
+
+
+def _disk(plan: JobPlan, write: Write) -> int:
+    """Bytes beside the target that are needed besides its files: the sorted runs, until it is published."""
+    return plan.facts.bytes if write.options.order != "source" else 0
 
 
 def _part(plan: JobPlan, source: Source, part: Partition) -> dict[str, object]:

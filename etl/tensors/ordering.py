@@ -40,7 +40,6 @@ _PREFIX_WORDS = 2
 """Words of a key of any length that are compared before its bytes are."""
 _PIECE = 1 << 16
 """Rows whose bytes are laid out at once: index arrays take 8 bytes for each byte laid out."""
-_EMPTY = pa.scalar(b"", pa.large_binary())
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +186,7 @@ def _big_endian(column: Column) -> NDArray[np.uint8]:
         sign = bits.dtype.type(1 << (kind.bit_width - 1))
         bits = np.where(bits & sign, ~bits, bits | sign)
         bits[np.isnan(values)] = ~bits.dtype.type(0)
-        return np.ascontiguousarray(bits, bits.dtype.newbyteorder(">")).view(np.uint8).reshape(rows, -1)
+        return np.ascontiguousarray(bits, bits.dtype.newbyteorder(">")).view(np.uint8).reshape(rows, kind.bit_width // 8)
     matrix = np.ascontiguousarray(_raw(column)[:, ::-1])
     if not types.is_unsigned_integer(kind):
         matrix[:, 0] ^= 0x80
@@ -219,7 +218,7 @@ def _bytes_and_offsets(column: Column) -> tuple[NDArray[np.uint8], NDArray[np.in
         lengths = np.where(valid_of(column), np.diff(where), 0)
         if int(lengths.sum()) != int(where[-1] - where[0]):
             # A NULL may lie over bytes: the values that are there, moved together.
-            return _bytes_and_offsets(pc.fill_null(column.cast(pa.large_binary()), _EMPTY))
+            return _bytes_and_offsets(pc.fill_null(column.cast(pa.large_binary()), _constant(b"")))
     if data is None:
         return np.zeros(0, np.uint8), where - where[0]
     return np.frombuffer(data, np.uint8)[where[0] : where[-1]], where - where[0]
@@ -262,8 +261,17 @@ def _joined(parts: Sequence[Column | NDArray[np.uint8]]) -> Column:
     settle()
     if len(columns) == 1:
         return columns[0]
+    return _one_after_another(*columns)
+
+
+def _one_after_another(*columns: Column) -> Column:
     join: Any = pc.binary_join_element_wise  # the stubs know text only
-    return join(*columns, _EMPTY)
+    return join(*columns, _constant(b""))
+
+
+def _constant(value: bytes) -> Any:
+    """A large binary scalar; `pa.scalar` would import pandas to see whether the value is one of its."""
+    return _large(np.frombuffer(value, np.uint8), np.array([0, len(value)]))[0]
 
 
 def row_bytes(how: Ordering, batch: pa.RecordBatch, /) -> Column:
@@ -333,10 +341,9 @@ def _shuffle_words(how: Ordering, batch: pa.RecordBatch, place: str) -> NDArray[
         messages, codes = key_messages(columns, prefix, how.key, place)
         return words_of(messages)[codes]
     words = np.empty(batch.num_rows, np.uint64)
-    join: Any = pc.binary_join_element_wise  # the stubs know text only
     for start in range(0, batch.num_rows, _PIECE):
         piece = batch.slice(start, _PIECE)
-        rows = join(pa.scalar(prefix, pa.large_binary()), row_bytes(how, piece), _EMPTY)
+        rows = _one_after_another(_constant(prefix), row_bytes(how, piece))
         words[start : start + piece.num_rows] = words_of(rows)
     return words
 
@@ -384,11 +391,16 @@ def sorted_rows(order: Column, packed: Any, /) -> NDArray[np.int64]:
     if pa.types.is_large_binary(order.type):
         places = _by_bytes(order, places, same)
         ranked_bytes = order.take(column_of(pa.int64(), places))
-        same = np.asarray(values_of_bool(pc.equal(ranked_bytes.slice(1), ranked_bytes.slice(0, max(0, rows - 1)))))
+        same = _bools(pc.equal(ranked_bytes.slice(1), ranked_bytes.slice(0, max(0, rows - 1))))
     return _settled(places, same, packed)
 
 
-def values_of_bool(column: Column, /) -> NDArray[np.bool_]:
+def _ranked(indices: Column) -> NDArray[np.int64]:
+    """Arrow's sort indices; NumPy's own way to them would import pandas."""
+    return values_of(indices, np.uint64).astype(np.int64)
+
+
+def _bools(column: Column) -> NDArray[np.bool_]:
     """A bool column without NULLs, [rows]."""
     return bits_of(column.buffers()[1], column.offset, len(column))
 
@@ -407,7 +419,7 @@ def _by_bytes(order: Column, places: NDArray[np.int64], same: NDArray[np.bool_])
     tied, _ = _groups(same)
     chosen = places[tied]
     # Words are the first bytes: among those that tie, groups keep their order.
-    within = np.asarray(pc.sort_indices(order.take(column_of(pa.int64(), chosen)))).astype(np.int64)
+    within = _ranked(pc.sort_indices(order.take(column_of(pa.int64(), chosen))))
     out = places.copy()
     out[tied] = chosen[within]
     return out
@@ -419,10 +431,10 @@ def _settled(places: NDArray[np.int64], same: NDArray[np.bool_], packed: Any) ->
         return places
     tied, group = _groups(same)
     chosen = places[tied]
-    table = pa.table({"group": column_of(pa.int64(), group), "bytes": packed(chosen)})
+    table = pa.Table.from_arrays([column_of(pa.int64(), group), packed(chosen)], names=["group", "bytes"])
     ranked = pc.sort_indices(table, sort_keys=[("group", "ascending"), ("bytes", "ascending")])
     out = places.copy()
-    out[tied] = chosen[np.asarray(ranked).astype(np.int64)]
+    out[tied] = chosen[_ranked(ranked)]
     return out
 
 
