@@ -14,9 +14,10 @@ from etl.tensors.difference import diff as difference
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from etl.tensors.dataset import Dataset, Verify
+    from etl.tensors.dataset import Dataset
     from etl.tensors.difference import Difference
     from etl.tensors.manifest import Manifest
+    from etl.tensors.verify import Verify
 
 HEAD = (
     *("path", "format", "version", "operation", "created_at", "rows", "bytes"),

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
-import pyarrow.parquet as pq
-
-from etl.core.errors import ConfigError, Damaged, EtlError
+from etl.core.errors import ConfigError
 from etl.core.schema import nearest
-from etl.tensors.encode import SUFFIXES, features_of, reading, tensor_faults
-from etl.tensors.formats import tfrecord
-from etl.tensors.manifest import CURRENT, VERSIONS, FileEntry, Manifest, integer, sequence, sha256_hex
+from etl.tensors.encode import reading
+from etl.tensors.manifest import Manifest, integer, sequence
 from etl.tensors.reading import Split
 from etl.tensors.shards import Shards
-from etl.tensors.storage import LocalStorage, failed, local_path, sha256_of
-from etl.tensors.versions import current, located, required, version_of
+from etl.tensors.storage import local_path
+from etl.tensors.verify import check, opened_whole
+from etl.tensors.versions import located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -28,8 +26,7 @@ if TYPE_CHECKING:
     from etl.tensors.frameworks import Framework
     from etl.tensors.loader import As, Loader, Mode
     from etl.tensors.shards import Io
-
-Verify: TypeAlias = Literal["none", "size", "sha256"]
+    from etl.tensors.verify import Verify
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,17 +170,12 @@ class Dataset:
         "size": every file is there and has its size. "sha256": also its hash, its header or footer against the
         manifest, sums of rows, the chain to the parent version, and that no other data file lies among them.
 
+        Every file is read, whatever is known of it from before.
+
         Raises:
             Damaged: Names every bad file with both hashes.
         """
-        bad = list(_faults(self, level))
-        if bad:
-            more = f" (and {len(bad) - 20} more)" if len(bad) > 20 else ""
-            raise Damaged(
-                f"{self.path}, version {self.manifest.version}, is damaged: {'; '.join(bad[:20])}{more}",
-                hint="Restore the files from a copy, or export again with --mode replace.",
-                faults=len(bad),
-            )
+        check(self.path, self.manifest, level)
 
     def summary(self) -> dict[str, object]:
         """What `cuetl dataset show` prints, as JSON values."""
@@ -220,99 +212,15 @@ def open_dataset(path: str | Path, /, version: int | None = None, verify: Verify
     Args:
         path: The folder, or a `file://` URL.
         version: An older version; None: the current one.
-        verify: "none", "size" or "sha256", see `Dataset.verify`.
+        verify: "none", "size" or "sha256", see `Dataset.verify`. A file that this process has hashed before is not
+            read again while it is the same file with the same size and time of change.
 
     Raises:
         ConfigError: The words are wrong, or it is another storage.
-        DatasetError: There is no dataset, or no such version.
+        DatasetError: There is no dataset, no such version, or a vacuum took its data.
         Damaged: Files are missing or changed.
     """
     if verify not in ("none", "size", "sha256"):
         raise ConfigError(f"unknown verify {verify!r}", hint="Use none, size or sha256.")
     folder = local_path(os.fspath(path))
-    manifest = version_of(folder, required(folder), version)
-    dataset = Dataset(folder, manifest)
-    if verify != "none":
-        dataset.verify(verify)
-    return dataset
-
-
-def _faults(dataset: Dataset, level: Verify) -> Iterator[str]:
-    manifest = dataset.manifest
-    for file in manifest.files:
-        for one in file.stored:
-            found = list(_file_faults(dataset.path, one.path, one.bytes, one.sha256, level))
-            yield from found
-            if level == "sha256" and not found:
-                yield from _content_faults(dataset, file, one.path)
-    if level == "sha256":
-        yield from _document_faults(dataset)
-        yield from _stray_faults(dataset)
-
-
-def _file_faults(folder: Path, path: str, size: int, digest: str, level: Verify) -> Iterator[str]:
-    try:
-        place = located(folder, path)
-        have = place.stat().st_size
-        if have != size:
-            yield f"{path} has {have} bytes, not {size} (sha256 {sha256_of(place)}, not {digest})"
-        elif level == "sha256" and (now := sha256_of(place)) != digest:
-            yield f"{path} has sha256 {now}, not {digest}"
-    except FileNotFoundError:
-        yield f"{path} is missing (sha256 {digest})"
-    except OSError as error:
-        yield str(failed(f"{path} cannot be read", error))
-
-
-def _content_faults(dataset: Dataset, file: FileEntry, path: str) -> Iterator[str]:
-    """A file whose hash is right holds what the manifest says of it."""
-    try:
-        place = located(dataset.path, path)
-        if path.endswith(".parquet"):
-            rows = pq.read_metadata(place).num_rows
-            if rows != file.rows:
-                yield f"{path} holds {rows} rows, the manifest says {file.rows}"
-        elif file.tensors is not None and path == file.stored[0].path:
-            yield from tensor_faults(file, dataset.manifest.format, dataset.locate)
-        elif path == file.path and dataset.manifest.format == "tfrecord":
-            tfrecord.check_first(place, file.rows, features_of(dataset.manifest))
-    except (OSError, EtlError) as error:
-        yield f"{path} cannot be read: {error}"
-
-
-def _stray_faults(dataset: Dataset) -> Iterator[str]:
-    """Data files in the folder that no manifest lists: readers that go by names would read them too."""
-    newest = current(dataset.path)
-    listed = newest.data_paths if newest is not None else frozenset[str]()
-    suffix = SUFFIXES.get(dataset.manifest.format, f".{dataset.manifest.format}")
-    for path in sorted(LocalStorage().list(dataset.path)):
-        hidden = any(name.startswith(("_", ".")) for name in path.split("/"))
-        if path.endswith(suffix) and not hidden and path not in listed:
-            yield f"{path} is not of this dataset, but its readers would take it for a part: move it elsewhere"
-
-
-def _document_faults(dataset: Dataset) -> Iterator[str]:
-    manifest = dataset.manifest
-    rows = dict.fromkeys(manifest.splits, 0)
-    for file in manifest.files:
-        if rows.get(file.split) != file.row_start:
-            yield f"{file.path} begins at row {file.row_start} of {file.split}, after {rows.get(file.split)} rows"
-        rows[file.split] = rows.get(file.split, 0) + file.rows
-    if rows != dict(manifest.splits) or sum(rows.values()) != manifest.rows:
-        yield f"the files hold {rows} rows, the manifest says {dict(manifest.splits)}"
-    own = dataset.path / VERSIONS / f"{manifest.version:06d}.json"
-    newest = current(dataset.path)
-    try:
-        is_current = newest is not None and newest.version == manifest.version
-        if is_current and own.read_bytes() != (dataset.path / CURRENT).read_bytes():
-            yield f"{CURRENT} differs from {VERSIONS}/{own.name}"
-        parent = manifest.document.get("parent")
-        if parent is not None:
-            name = f"{integer(parent):06d}.json"
-            digest = sha256_hex((dataset.path / VERSIONS / name).read_bytes())
-            if digest != manifest.document.get("parent_sha256"):
-                yield f"{VERSIONS}/{name} has sha256 {digest}, not {manifest.document.get('parent_sha256')}"
-    except FileNotFoundError as error:
-        yield f"{error.filename} is missing"
-    except OSError as error:
-        yield str(failed("a manifest cannot be read", error))
+    return Dataset(folder, opened_whole(folder, version, verify))

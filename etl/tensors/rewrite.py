@@ -21,7 +21,7 @@ from etl.tensors.manifest import TEXT, FileEntry, StoredFile, integer, sequence
 from etl.tensors.options import WriteOptions
 from etl.tensors.pack import ColumnPlan, PackPlan, TensorSpec, tensor_specs
 from etl.tensors.segments import BLOCK_ROWS, Contents
-from etl.tensors.storage import sha256_of
+from etl.tensors.verify import hash_of
 from etl.tensors.versions import located
 from etl.tensors.views import mask_of
 
@@ -73,7 +73,7 @@ def check_whole(folder: Path, files: Sequence[FileEntry], /) -> None:
     """
     for one in (one for file in files for one in file.stored):
         try:
-            digest = sha256_of(located(folder, one.path))
+            digest = hash_of(located(folder, one.path))
         except FileNotFoundError as error:
             raise Damaged(f"{one.path} of {folder} is missing", path=one.path) from error
         if digest != one.sha256:

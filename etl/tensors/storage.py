@@ -218,12 +218,6 @@ class HashingFile:
         return self._hash.hexdigest()
 
 
-def sha256_of(path: Path, /) -> str:
-    """SHA-256 of a file, read once."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
-
-
 def failed(what: str, error: OSError, /) -> DatasetError:
     """The one mapping of file system errors: what failed, where, the system's words, what to do."""
     hints: Mapping[int | None, str] = {

@@ -1,0 +1,214 @@
+"""Whether a version's files are what its manifest says: looked at in parallel, named one by one, hashed once.
+
+Hashes are remembered in this process alone: nothing on disk says of a file that it was whole, which somebody else
+could have written, and a new process reads everything again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Literal, TypeAlias
+
+import pyarrow.parquet as pq
+
+from etl.core.errors import Damaged, DatasetError, EtlError
+from etl.tensors.encode import SUFFIXES, features_of, tensor_faults
+from etl.tensors.formats import tfrecord
+from etl.tensors.manifest import CURRENT, VERSIONS, FileEntry, Manifest, StoredFile, integer, sha256_hex
+from etl.tensors.storage import LocalStorage, failed
+from etl.tensors.versions import current, located, required, version_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+Verify: TypeAlias = Literal["none", "size", "sha256"]
+
+THREADS = 8
+"""Files hashed at a time; hashing and reading let other threads run."""
+PIECE = 1 << 20
+"""Bytes read at a time: large enough for a disk's speed, small enough to be hashed out of the cache."""
+SETTLED_SECONDS = 2.0
+"""A file changed later than so long before it was hashed is not remembered: a second change within one tick of the
+file system's clock would not show."""
+_MOST = 1 << 17
+_KNOWN: dict[tuple[int, int, int, int], str] = {}
+"""(device, inode, size, time of change in ns) → SHA-256; a file keeps it when it is retired or linked elsewhere."""
+
+
+def check(folder: Path, manifest: Manifest, level: Verify, /, *, remember: bool = False) -> None:
+    """Hold that the files of a version are what its manifest says.
+
+    Args:
+        folder: The dataset.
+        manifest: The version.
+        level: See `etl.tensors.dataset.Dataset.verify`.
+        remember: Take the hash of a file that was hashed before in this process.
+
+    Raises:
+        Damaged: Names every bad file with both hashes.
+    """
+    if level == "none":
+        return
+    bad = list(_faults(folder, manifest, level, remember=remember))
+    if bad:
+        more = f" (and {len(bad) - 20} more)" if len(bad) > 20 else ""
+        raise Damaged(
+            f"{folder}, version {manifest.version}, is damaged: {'; '.join(bad[:20])}{more}",
+            hint="Restore the files from a copy, or export again with --mode replace.",
+            faults=len(bad),
+        )
+
+
+def opened_whole(folder: Path, version: int | None, level: Verify, /) -> Manifest:
+    """The manifest of a version whose files were looked at.
+
+    A version that is replaced or erased from between reading its manifest and looking at its files is read again.
+
+    Raises:
+        DatasetError: There is no dataset, no such version, or a vacuum took its data.
+        Damaged: Files are missing or changed.
+    """
+    newest = required(folder)
+    while True:
+        manifest = version_of(folder, newest, version)
+        try:
+            check(folder, manifest, level, remember=True)
+        except Damaged:
+            before, newest = newest, required(folder)
+            if newest.to_json() != before.to_json():
+                continue
+            if manifest.version != newest.version:
+                _refuse_vacuumed(folder, manifest, newest)
+            raise
+        return manifest
+
+
+def _refuse_vacuumed(folder: Path, manifest: Manifest, newest: Manifest) -> None:
+    """An old version of which whole files are gone was taken by a vacuum: that is no damage."""
+    for path in sorted(manifest.data_paths - newest.data_paths):
+        try:
+            located(folder, path)
+        except FileNotFoundError:
+            raise DatasetError(
+                f"the data of version {manifest.version} of {folder} are gone, as after a vacuum ({path})",
+                hint="Open the current version, or export it again.",
+                version=manifest.version,
+            ) from None
+
+
+def hash_of(path: Path, /, *, remember: bool = False) -> str:
+    """SHA-256 of a file, read once.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    digest = hashlib.sha256()
+    piece = memoryview(bytearray(PIECE))
+    with path.open("rb", buffering=0) as file:
+        about = os.fstat(file.fileno())
+        mark = (about.st_dev, about.st_ino, about.st_size, about.st_mtime_ns)
+        if remember and (known := _KNOWN.get(mark)) is not None:
+            return known
+        settled = time.time() - about.st_mtime > SETTLED_SECONDS
+        while count := file.readinto(piece):
+            digest.update(piece[:count])
+        after = os.fstat(file.fileno())
+    found = digest.hexdigest()
+    if settled and mark[2:] == (after.st_size, after.st_mtime_ns):
+        if len(_KNOWN) >= _MOST:
+            _KNOWN.clear()
+        _KNOWN[mark] = found
+    return found
+
+
+def _faults(folder: Path, manifest: Manifest, level: Verify, *, remember: bool) -> Iterator[str]:
+    stored = [(file, one) for file in manifest.files for one in file.stored]
+
+    def look(pair: tuple[FileEntry, StoredFile]) -> list[str]:
+        file, one = pair
+        found = list(_file_faults(folder, one, level, remember=remember))
+        if level == "sha256" and not found:
+            found += _content_faults(folder, manifest, file, one.path)
+        return found
+
+    if level == "size" or len(stored) < 2:
+        for pair in stored:
+            yield from look(pair)
+    else:
+        with ThreadPoolExecutor(min(THREADS, len(stored)), "cuetl-verify") as pool:
+            for found in pool.map(look, stored):
+                yield from found
+    if level == "sha256":
+        yield from _document_faults(folder, manifest)
+        yield from _stray_faults(folder, manifest)
+
+
+def _file_faults(folder: Path, one: StoredFile, level: Verify, *, remember: bool) -> Iterator[str]:
+    try:
+        place = located(folder, one.path)
+        have = place.stat().st_size
+        if have != one.bytes:
+            yield f"{one.path} has {have} bytes, not {one.bytes} (sha256 {hash_of(place)}, not {one.sha256})"
+        elif level == "sha256" and (now := hash_of(place, remember=remember)) != one.sha256:
+            yield f"{one.path} has sha256 {now}, not {one.sha256}"
+    except FileNotFoundError:
+        yield f"{one.path} is missing (sha256 {one.sha256})"
+    except OSError as error:
+        yield str(failed(f"{one.path} cannot be read", error))
+
+
+def _content_faults(folder: Path, manifest: Manifest, file: FileEntry, path: str) -> Iterator[str]:
+    """A file whose hash is right holds what the manifest says of it."""
+    try:
+        place = located(folder, path)
+        if path.endswith(".parquet"):
+            rows = pq.read_metadata(place).num_rows
+            if rows != file.rows:
+                yield f"{path} holds {rows} rows, the manifest says {file.rows}"
+        elif file.tensors is not None and path == file.stored[0].path:
+            yield from tensor_faults(file, manifest.format, lambda name: located(folder, name))
+        elif path == file.path and manifest.format == "tfrecord":
+            tfrecord.check_first(place, file.rows, features_of(manifest))
+    except (OSError, EtlError) as error:
+        yield f"{path} cannot be read: {error}"
+
+
+def _stray_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """Data files in the folder that no manifest lists: readers that go by names would read them too."""
+    newest = current(folder)
+    listed = newest.data_paths if newest is not None else frozenset[str]()
+    suffix = SUFFIXES.get(manifest.format, f".{manifest.format}")
+    for path in sorted(LocalStorage().list(folder)):
+        hidden = any(name.startswith(("_", ".")) for name in path.split("/"))
+        if path.endswith(suffix) and not hidden and path not in listed:
+            yield f"{path} is not of this dataset, but its readers would take it for a part: move it elsewhere"
+
+
+def _document_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+    rows = dict.fromkeys(manifest.splits, 0)
+    for file in manifest.files:
+        if rows.get(file.split) != file.row_start:
+            yield f"{file.path} begins at row {file.row_start} of {file.split}, after {rows.get(file.split)} rows"
+        rows[file.split] = rows.get(file.split, 0) + file.rows
+    if rows != dict(manifest.splits) or sum(rows.values()) != manifest.rows:
+        yield f"the files hold {rows} rows, the manifest says {dict(manifest.splits)}"
+    own = folder / VERSIONS / f"{manifest.version:06d}.json"
+    newest = current(folder)
+    try:
+        is_current = newest is not None and newest.version == manifest.version
+        if is_current and own.read_bytes() != (folder / CURRENT).read_bytes():
+            yield f"{CURRENT} differs from {VERSIONS}/{own.name}"
+        parent = manifest.document.get("parent")
+        if parent is not None:
+            name = f"{integer(parent):06d}.json"
+            digest = sha256_hex((folder / VERSIONS / name).read_bytes())
+            if digest != manifest.document.get("parent_sha256"):
+                yield f"{VERSIONS}/{name} has sha256 {digest}, not {manifest.document.get('parent_sha256')}"
+    except FileNotFoundError as error:
+        yield f"{error.filename} is missing"
+    except OSError as error:
+        yield str(failed("a manifest cannot be read", error))
