@@ -17,3 +17,8 @@ def _frameworks_of_the_test(request: pytest.FixtureRequest) -> None:
         for name in mark.args:
             if importlib.util.find_spec(name) is None:
                 unavailable(name, NO_FRAMEWORK)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """They come last: a process with a framework's threads in it must not be forked, and some tests fork."""
+    items.sort(key=lambda item: any(item.iter_markers("framework")))
