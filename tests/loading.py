@@ -74,7 +74,7 @@ def dataset(
 def _target(whole: Any, sizes: Sequence[int]) -> int:
     """A size of files that neither cuts nor joins these parts."""
     row = max(1, whole.nbytes // max(1, whole.num_rows))
-    return int(max(1, row * max(sizes)))
+    return int(max(1, 1.3 * row * max(sizes)))
 
 
 def ids(batches: Iterable[Mapping[str, Any]]) -> list[list[int]]:
