@@ -257,6 +257,10 @@ def _take_decimals(stats: Stats, column: Column) -> None:
     kind = column.type
     if column.null_count == len(column):
         return
+    if not pa.types.is_decimal128(kind) and kind.precision <= 38:
+        # Arrow compares no decimal of 32 or 64 bits.
+        column = pc.cast(column, pa.decimal128(kind.precision, kind.scale))
+        kind = column.type
     if pa.types.is_decimal128(kind):
         halves = values_of(column, "V16").view(np.int64).reshape(-1, 2)
         if column.null_count:
