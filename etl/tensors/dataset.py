@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from etl.core.errors import ConfigError
 from etl.core.schema import nearest
+from etl.tensors.contract import require
 from etl.tensors.encode import reading
 from etl.tensors.manifest import Manifest, integer, sequence
 from etl.tensors.reading import Split
@@ -163,6 +164,14 @@ class Dataset:
             FileNotFoundError: In neither.
         """
         return located(self.path, path)
+
+    def require(self, *, feature_order_sha256: str | None = None, fit_id: str | None = None) -> None:
+        """Hold that a model that was made with this feature order and this fit can be given these rows.
+
+        Raises:
+            SchemaError: They are others; missing, extra and moved features are named.
+        """
+        require(self.path, self.manifest, feature_order_sha256=feature_order_sha256, fit_id=fit_id)
 
     def verify(self, level: Verify = "sha256", /) -> None:
         """Hold that the files are what the manifest says.

@@ -20,7 +20,6 @@ from hypothesis import strategies as st
 from etl.core.errors import ConfigError, Damaged, SchemaError
 from etl.tensors.ahead import Ahead
 from etl.tensors.batch import Batch
-from etl.tensors.contract import require
 from etl.tensors.dataset import open_dataset
 from etl.tensors.options import WriteOptions
 from etl.tensors.shards import Shards
@@ -268,17 +267,17 @@ def test_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_t52_a_feature_order_or_fit_that_is_another_is_refused(tmp_path: Path) -> None:
     old = dataset(tmp_path / "out", (10,), wide=3, options=WriteOptions(features=("f0", "f1", "half")))
     wanted = str(old.manifest.document["feature_order_sha256"])
-    require(old.path, old.manifest, feature_order_sha256=wanted)
+    old.require(feature_order_sha256=wanted)
     options = WriteOptions(features=("f1", "f0", "f2"))
     export(old.path, table(0, 10, wide=3), fmt="safetensors", mode="replace", run_id="r2", options=options)
     new = open_dataset(old.path)
     with pytest.raises(SchemaError, match="missing half; extra f2; moved f0, f1") as caught:
-        require(new.path, new.manifest, feature_order_sha256=wanted)
+        new.require(feature_order_sha256=wanted)
     assert caught.value.exit_code == 4
     with pytest.raises(SchemaError, match="it has f1, f0, f2"):
-        require(new.path, new.manifest, feature_order_sha256="0" * 64)
+        new.require(feature_order_sha256="0" * 64)
     with pytest.raises(SchemaError, match="no fit, not with the fit 0123456789abcdef"):
-        require(new.path, new.manifest, fit_id="0123456789abcdef")
+        new.require(fit_id="0123456789abcdef")
 
 
 @pytest.fixture(scope="module")
