@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import platform
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from typing import TYPE_CHECKING
 
 from dask import config
@@ -16,14 +16,19 @@ from etl.engine.dask_client import DaskCluster
 if TYPE_CHECKING:
     from etl.engine.base import EngineChoice
 
-COMPARED = ("cuetl", "pyarrow", "numpy", "numba", "dask", "distributed")
+COMPARED = ("cuetl", "pyarrow", "numpy", "numba", "llvmlite", "dask", "distributed")
 CONNECT_SECONDS = 10
 
 
 def versions() -> dict[str, str]:
     """What must be equal between this process and every worker."""
-    python = ".".join(platform.python_version_tuple()[:2])
-    return {"python": python, **{name: version(name) for name in COMPARED}}
+    found = {"python": ".".join(platform.python_version_tuple()[:2])}
+    for name in COMPARED:
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "none"
+    return found
 
 
 def start(choice: EngineChoice, /) -> DaskCluster:
@@ -66,9 +71,10 @@ def _compare(client: Client, address: str) -> None:
         raise EngineError(f"the scheduler at {address} has no workers", hint="Start workers, then run again.")
     mine = versions()
     for worker, theirs in sorted(found.items()):
-        for name, value in mine.items():
-            if theirs[name] != value:
-                raise EngineError(
-                    f"worker {worker} of {address} has {name} {theirs[name]}, this process has {value}",
-                    hint="Install equal versions on all workers.",
-                )
+        differing = [name for name in mine if theirs.get(name, "none") != mine[name]]
+        if differing:
+            has, have = (", ".join(f"{name} {one.get(name, 'none')}" for name in differing) for one in (theirs, mine))
+            raise EngineError(
+                f"worker {worker} of {address} has {has}; this process has {have}",
+                hint="Install equal versions on all workers.",
+            )
