@@ -296,30 +296,46 @@ def _records(
     """The records of some rows front to back, and the bytes of each."""
     fields = [_feature(spec.name, values[spec.name], masks.get(spec.name)) for spec in features]
     example = _within(_FIRST, _joined(fields))
-    width = sum(p.data.shape[1] for p in example.pieces)
+    pieces = _merged(example.pieces)
+    width = sum(p.data.shape[1] for p in pieces)
     out = np.empty((rows, _HEAD + width + 4), np.uint8)
-    kept = np.ones((rows, width), np.bool_) if any(p.keep is not None for p in example.pieces) else None
-    at = 0
-    for piece in example.pieces:
+    kept = np.ones(out.shape, np.bool_) if any(p.keep is not None for p in pieces) else None
+    at = _HEAD
+    for piece in pieces:
         stop = at + piece.data.shape[1]
-        out[:, _HEAD + at : _HEAD + stop] = piece.data
+        out[:, at:stop] = piece.data
         if kept is not None and piece.keep is not None:
             kept[:, at:stop] = piece.keep
         at = stop
     sizes = np.broadcast_to(np.asarray(example.size, np.int64), rows)
-    out[:, :8] = sizes.astype("<u8").view(np.uint8).reshape(rows, 8)
-    out[:, 8:_HEAD] = _bytes_of(crc32c.masked(np.ascontiguousarray(out[:, :8])))
+    head = np.empty((rows, _HEAD), np.uint8)
+    head[:, :8] = sizes.astype("<u8").view(np.uint8).reshape(rows, 8)
+    head[:, 8:] = _bytes_of(crc32c.masked(np.ascontiguousarray(head[:, :8])))
+    whole = sizes + (_HEAD + 4)
     if kept is None:
+        out[:, :_HEAD] = head
         out[:, _HEAD + width :] = _bytes_of(crc32c.masked(out[:, _HEAD : _HEAD + width]))
-        return out.reshape(-1), sizes + (_HEAD + 4)
-    # The checksum wants messages that end together: what is kept moves to the right.
-    right = np.arange(width) >= (width - sizes)[:, None]
-    moved = np.zeros((rows, width), np.uint8)
-    moved[right] = out[:, _HEAD : _HEAD + width][kept]
-    out[:, _HEAD + width :] = _bytes_of(crc32c.masked(moved, width - sizes))
-    whole = np.ones(out.shape, np.bool_)
-    whole[:, _HEAD : _HEAD + width] = kept
-    return out[whole], sizes + (_HEAD + 4)
+        return out.reshape(-1), whole
+    # The checksum wants messages that end together, after zeros: what is kept moves to the right.
+    out[:, :_HEAD] = 0
+    records = out[kept]
+    moved = np.zeros(out.shape, np.uint8)
+    moved[np.arange(out.shape[1]) >= (out.shape[1] - whole)[:, None]] = records
+    ends = np.cumsum(whole)
+    records[(ends - whole)[:, None] + np.arange(_HEAD)] = head
+    records[ends[:, None] + np.arange(-4, 0)] = _bytes_of(crc32c.masked(moved[:, :-4], _HEAD + width - sizes))
+    return records, whole
+
+
+def _merged(pieces: Sequence[_Piece]) -> list[_Piece]:
+    """Neighbours that are the same in every row as one piece: each piece is written to every row."""
+    found: list[_Piece] = []
+    for piece in pieces:
+        if found and piece.keep is None and found[-1].keep is None and len(piece.data) == len(found[-1].data) == 1:
+            found[-1] = _Piece(np.concatenate([found[-1].data, piece.data], axis=1), None)
+        else:
+            found.append(piece)
+    return found
 
 
 def _bytes_of(sums: NDArray[np.uint32]) -> NDArray[np.uint8]:
