@@ -95,12 +95,13 @@ def _decoder() -> Finding:
     begun = time.monotonic()
     try:
         # By name: without its compiler the command must still say what is missing.
-        native: Any = importlib.import_module("connectors.postgresql.native")
-        path, fresh = native.warm(), native.load().compiled
+        native: Any = importlib.import_module("etl.core.native")
+        loops = importlib.import_module("connectors.postgresql.native").LOOPS
+        path, fresh = native.warm(loops), native.load(loops).compiled
     except (ImportError, EtlError) as error:
         return Finding("decoder", "bad", f"cannot be compiled: {error}")
     if path is None:
-        tried = " and ".join(str(one) for one in native.folders())
+        tried = " and ".join(str(one) for one in native.folders(loops))
         return Finding("decoder", "absent", f"not kept, so that every start compiles it: {tried} cannot be written to")
     return Finding("decoder", "ok", f"compiled now in {time.monotonic() - begun:.1f} s" if fresh else "compiled")
 

@@ -18,6 +18,7 @@ from connectors.postgresql import native
 from connectors.postgresql.columns import ColumnPlan, Kind
 from connectors.postgresql.wire import ServerError, stream
 from etl.core.errors import DataError, StoreUnavailable
+from etl.core.native import cached
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -173,6 +174,6 @@ def test_a_damaged_cache_is_not_used(tmp_path: Path) -> None:
     copy = tmp_path / path.name
     for damaged in (b"", whole[:100], whole[:-1], whole[:5000] + b"\0" + whole[5001:], b"x" + whole):
         copy.write_bytes(damaged)
-        assert native.cached(copy) is None or damaged == whole
+        assert cached(copy) is None or damaged == whole
     copy.write_bytes(whole)
-    assert native.cached(copy) is not None
+    assert cached(copy) is not None
