@@ -10,6 +10,8 @@ import contextlib
 import datetime as dt
 import json
 import re
+import threading
+import time
 import uuid
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Context, Decimal
@@ -53,6 +55,8 @@ ISOLATION: Final = ("REPEATABLE READ", "SNAPSHOT", "SERIALIZABLE")
 """The first that the dialect has. MySQL's and SQL Server's SERIALIZABLE would lock what is read."""
 TRANSIENT: Final = frozenset({1040, 1205, 1213, 2002, 2003, 2006, 2013, 3024, 1969})
 """MySQL and MariaDB error numbers after which another try may pass."""
+CANCEL_SECONDS: Final = 2.0
+"""How long statements of a run are looked for when it is stopped."""
 CHUNK_ROWS: Final = 8192
 EPOCH: Final = dt.datetime(1970, 1, 1)  # noqa: DTZ001 - naive on purpose: stored times have no zone
 WIDE: Final = Context(prec=200)
@@ -112,11 +116,33 @@ def _connection(at: Endpoint) -> Iterator[sa.Connection]:
                 connection = connection.execution_options(isolation_level=level)  # noqa: PLW2901 - the same connection
             for statement in _session(at):
                 connection.execution_options(no_parameters=True).exec_driver_sql(statement)
-            yield connection
+            with _ended(at, connection.connection.dbapi_connection):
+                yield connection
     except exc.SQLAlchemyError as error:
         raise _mapped(error, at) from error
     finally:
         engine.dispose()
+
+
+@contextlib.contextmanager
+def _ended(at: Endpoint, driver: Any) -> Iterator[None]:
+    """End the session on the server when it is left in mid-statement: one that sorts or counts hears no hang-up."""
+    number = driver.thread_id() if _family(at) == "mysql" and hasattr(driver, "thread_id") else None
+    try:
+        yield
+    except Exception:
+        raise
+    except BaseException:
+        if number is not None:
+            with contextlib.suppress(EtlError), _connection(at) as other:
+                _kill(other, number)
+        raise
+
+
+def _kill(connection: sa.Connection, number: int) -> None:
+    """End another session of this user; one that has ended meanwhile is no news."""
+    with contextlib.suppress(exc.DBAPIError):
+        _run(connection, f"kill {number}")
 
 
 def _levels(dialect: sa.Dialect, connection: sa.Connection) -> Sequence[str]:
@@ -135,6 +161,61 @@ def _abandon(connection: sa.Connection, driver: Any) -> None:
         driver._force_close()  # noqa: SLF001 - the only close that neither drains nor waits
     if not connection.invalidated:
         connection.invalidate()
+
+
+_reading: dict[str, list[Any]] = {}
+"""The driver's connections of this process that run statements, by run."""
+_reading_lock = threading.Lock()
+
+
+@contextlib.contextmanager
+def _listed(connection: sa.Connection, run_id: str) -> Iterator[None]:
+    """While statements of the run go on, `cancel` finds the connection."""
+    driver = connection.connection.dbapi_connection
+    with _reading_lock:
+        _reading.setdefault(run_id, []).append(driver)
+    try:
+        yield
+    finally:
+        with _reading_lock:
+            _reading[run_id].remove(driver)
+            if not _reading[run_id]:
+                del _reading[run_id]
+
+
+def _interrupt(run_id: str) -> None:
+    """Stop statements of this process, where the driver can."""
+    with _reading_lock:
+        drivers = list(_reading.get(run_id, ()))
+    for driver in drivers:
+        for name in ("interrupt", "cancel"):
+            stop = getattr(driver, name, None)
+            if callable(stop):
+                with contextlib.suppress(Exception):  # it may have ended meanwhile, each driver with its own error
+                    stop()
+                break
+
+
+def _kill_all(at: Endpoint, run_id: str) -> None:
+    """End the sessions of MySQL or MariaDB that run statements of the run, wherever their clients are."""
+    theirs = quote_text(f"%{_mark(run_id)}%", "mysql")
+    running = f"select id from information_schema.processlist where info like {theirs} and id <> connection_id()"  # noqa: S608 - quoted
+    waiting = threading.Event()
+    until = time.monotonic() + CANCEL_SECONDS
+    with _connection(at) as connection:
+        idle = 0
+        # A session may be between two statements when it is looked for.
+        while idle < 2 and time.monotonic() < until:
+            found = _run(connection, running).all()
+            idle = 0 if found else idle + 1
+            for (number,) in found:
+                _kill(connection, int(number))
+            waiting.wait(0.1)
+
+
+def _mark(run_id: str) -> str:
+    """A comment by which the statements of a run are known on the server; "" where they need no name."""
+    return f"/* cuetl:{run_id} */" if re.fullmatch(r"[\w.-]+", run_id) else ""
 
 
 def _session(at: Endpoint) -> tuple[str, ...]:
@@ -648,7 +729,8 @@ class GenericSource:
             return self._count(connection, self._relation(connection), part)
 
     def _count(self, connection: sa.Connection, relation: _Relation, part: Partition) -> int:
-        found = int(_run(connection, relation.of("count(*)", self._predicate(part))).scalar_one())
+        with _listed(connection, self.query.run_id):
+            found = int(_run(connection, self._named(relation.of("count(*)", self._predicate(part)))).scalar_one())
         return found if self.query.limit is None else min(found, self.query.limit)
 
     def explain(self, part: Partition, /, *, columns: Sequence[str]) -> str:
@@ -675,17 +757,18 @@ class GenericSource:
             tally.counted = self._count(connection, relation, part)
             statement = relation.select((*columns, *extra), self._quote, self._predicate(part))
             driver = connection.connection.dbapi_connection
-            result = _run(connection, statement, stream=CHUNK_ROWS)
-            whole = False
-            try:
-                for rows in _chunks(result, batch_bytes, self.query.limit):
-                    yield self._batch(rows, (*columns, *extra), keys, schema, tally)
-                whole = self.query.limit is None
-            finally:
-                if whole:
-                    result.close()
-                else:
-                    _abandon(connection, driver)
+            with _listed(connection, self.query.run_id):
+                result = _run(connection, self._named(statement), stream=CHUNK_ROWS)
+                whole = False
+                try:
+                    for rows in _chunks(result, batch_bytes, self.query.limit):
+                        yield self._batch(rows, (*columns, *extra), keys, schema, tally)
+                    whole = self.query.limit is None
+                finally:
+                    if whole:
+                        result.close()
+                    else:
+                        _abandon(connection, driver)
 
     def _batch(
         self, rows: Sequence[Any], columns: Sequence[_Column], keys: Sequence[str], schema: Schema, tally: Tally
@@ -713,8 +796,24 @@ class GenericSource:
         return self
 
     def cancel(self, *, keeping: Snapshot | None = None) -> None:
-        """Nothing to do from here: a statement ends with the session of the process that reads."""
-        del keeping
+        """Stop the statements of this run: MySQL and MariaDB end their sessions, wherever their clients are.
+
+        Of other stores those of this process, where the driver can; the rest end with their sessions.
+
+        Raises:
+            StoreUnavailable: The server cannot be reached.
+        """
+        del keeping  # no session holds a snapshot
+        if self.dialect == "mysql":
+            if _mark(self.query.run_id):
+                _kill_all(self.endpoint, self.query.run_id)
+        else:
+            _interrupt(self.query.run_id)
+
+    def _named(self, sql: str) -> str:
+        """The statement as it is sent: one that the server's list of sessions shows to be of this run."""
+        mark = _mark(self.query.run_id) if self.dialect == "mysql" else ""
+        return f"{mark} {sql}" if mark else sql
 
     def _quote(self, name: str) -> str:
         return quote_name(name, self.dialect)
