@@ -1,8 +1,10 @@
-"""The frameworks that tensors are handed to: tests marked `framework(name)` need the package of that name."""
+"""The frameworks that tensors are handed to: tests marked `framework(name)` need the package of that name, those marked
+`gpu` a CUDA device."""
 
 from __future__ import annotations
 
 import importlib.util
+from pathlib import Path
 
 import pytest
 
@@ -17,6 +19,8 @@ def _frameworks_of_the_test(request: pytest.FixtureRequest) -> None:
         for name in mark.args:
             if importlib.util.find_spec(name) is None:
                 unavailable(name, NO_FRAMEWORK)
+    if request.node.get_closest_marker("gpu") and not list(Path("/dev").glob("nvidia[0-9]*")):
+        unavailable("gpu", "this machine has no CUDA device")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

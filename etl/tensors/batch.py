@@ -29,7 +29,7 @@ class Batch(Mapping[str, Any]):
         arrays: Name → NumPy array on the host; bfloat16 as uint16 bits.
         dtypes: Name → dtype in words, as the schema says.
         framework: Whose objects `batch[name]` gives.
-        device: Where they lie; None: where the framework puts things by default.
+        device: Where they lie, as `hand_over`.
         handed: Name → the framework's object.
     """
 

@@ -64,7 +64,7 @@ def hand_over(array: NDArray[Any], framework: str, device: str | None, /, *, dty
     Args:
         array: Any shape; bfloat16 as uint16 bits.
         framework: One of `FRAMEWORKS`.
-        device: In the framework's words, such as "cuda:1"; None: where the framework puts things by default.
+        device: In the framework's words, such as "cuda:1"; None: the host (JAX, CuPy: their default device).
         dtype: The tensor's dtype in words: what the schema says.
         name: The tensor's name, for messages.
 
@@ -169,10 +169,11 @@ def _to_jax(array: NDArray[Any], device: str | None, dtype: str, name: str) -> A
     shared = _aligned(found) and dtype != "bfloat16"
     given = jax.dlpack.from_dlpack(found) if shared else jax.numpy.array(found)
     if device is None:
-        return given if jax.default_backend() == "cpu" else jax.device_put(given, jax.devices()[0])
+        # Of several processes, each sees the devices of all and can fill only its own.
+        return given if jax.default_backend() == "cpu" else jax.device_put(given, jax.local_devices()[0])
     kind, _, number = device.partition(":")
     try:
-        return jax.device_put(given, jax.devices(kind)[int(number or 0)])
+        return jax.device_put(given, jax.local_devices(backend=kind)[int(number or 0)])
     except (RuntimeError, IndexError, ValueError) as error:
         raise _no_device("jax", device, error) from error
 
@@ -209,12 +210,13 @@ def _to_tensorflow(array: NDArray[Any], device: str | None, dtype: str) -> Any:
     found = _sound(array)
     if dtype == "bool":
         found = found.view(np.uint8)
-    shared = _aligned(found)
-    given = tf.experimental.dlpack.from_dlpack(found.__dlpack__()) if shared else tf.constant(found)
-    if dtype == "bool":
-        given = tf.cast(given, tf.bool)
-    if dtype == "bfloat16":
-        given = tf.bitcast(given, tf.bfloat16)
+    with tf.device("CPU:0"):
+        shared = _aligned(found)
+        given = tf.experimental.dlpack.from_dlpack(found.__dlpack__()) if shared else tf.constant(found)
+        if dtype == "bool":
+            given = tf.cast(given, tf.bool)
+        if dtype == "bfloat16":
+            given = tf.bitcast(given, tf.bfloat16)
     if device is None or device == "cpu":
         return given
     kind, _, number = device.partition(":")

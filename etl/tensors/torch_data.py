@@ -7,6 +7,7 @@ spawned; each worker opens the files itself.
 from __future__ import annotations
 
 import operator
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
@@ -140,5 +141,6 @@ class TorchBatches:
         loader = Loader(self.shards, options)
         loader.set_epoch(int(self.epochs[place_]))
         self.epochs[place_] += 1
-        for batch in loader.every(index, workers):
-            yield dict(batch)
+        with closing(loader.every(index, workers)) as batches:
+            for batch in batches:
+                yield dict(batch)

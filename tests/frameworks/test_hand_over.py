@@ -151,6 +151,7 @@ def test_t17_numpy_stands_in_for_cupy_which_takes_the_array_interface() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.framework("cupy")
 def test_cupy_holds_the_same_bits_on_the_device() -> None:
     for dtype in DTYPES:
         array = sample(dtype, (4, 3))
@@ -158,6 +159,7 @@ def test_cupy_holds_the_same_bits_on_the_device() -> None:
 
 
 @pytest.mark.gpu
+@pytest.mark.framework("torch")
 def test_torch_holds_the_same_bits_on_the_device() -> None:
     for dtype in DTYPES:
         array = sample(dtype, (4, 3))

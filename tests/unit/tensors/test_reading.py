@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from etl.tensors.options import Format
+
 BEYOND = 2**53 + 1
 
 
@@ -79,14 +81,18 @@ def test_rows_are_arrays_in_the_shape_of_a_row_and_lists_keep_their_two_tensors(
     assert split.tensors()["tags.offsets"].tolist() == [0, 1, 1, 3]
 
 
-@given(data=st.data(), rows=st.integers(0, 40), parts=st.integers(1, 4))
-@settings(max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(data=st.data(), rows=st.integers(0, 40), parts=st.integers(1, 4),
+       fmt=st.sampled_from(["safetensors", "npy", "torch"]))  # fmt: skip
+@settings(max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_every_row_slice_and_take_is_what_numpy_would_give(
-    data: st.DataObject, rows: int, parts: int, tmp_path_factory: pytest.TempPathFactory
+    data: st.DataObject, rows: int, parts: int, fmt: Format, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     table = pa.table({"n": pa.array(range(rows), pa.int32()), "r": pa.array([[i] * (i % 3) for i in range(rows)],
                                                                           pa.list_(pa.int64()))})  # fmt: skip
-    split = made(tmp_path_factory.mktemp("d") / "d", table, parts).split("all")
+    out = tmp_path_factory.mktemp("d") / "d"
+    # A target of 64 rows: the parts' files are not joined into one.
+    export(out, table, parts, fmt=fmt, options=WriteOptions(partition_bytes=64))
+    split = open_dataset(out).split("all")
     want = np.arange(rows)
     borders = st.none() | st.integers(-rows - 3, rows + 3)
     some = data.draw(st.slices(rows) | st.builds(slice, borders, borders, st.none() | st.integers(1, 3)))
@@ -214,6 +220,7 @@ ds = etl.open_dataset(sys.argv[1])
 split = ds.split("all")
 x = ds.arrays()[0].view(np.uint16).tolist()
 said = {"x": x, "row": int(split[1]["n"]), "take": split.take([2, 0])["n"].tolist()}
+said["loader"] = [batch["n"].tolist() for batch in ds.loader(2, shuffle=True, seed=7)]
 for framework in ("torch", "jax", "tensorflow", "cupy"):
     try:
         ds.arrays(framework=framework)
@@ -231,6 +238,7 @@ def test_t49_numpy_needs_no_framework_and_a_missing_one_is_named(tmp_path: Path)
         capture_output=True, text=True, check=False)  # fmt: skip
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout)
+    assert sorted(n for batch in said["loader"] for n in batch) == [7, 8, 9]
     assert (said["x"], said["row"], said["take"]) == ([[0x3F80], [0x4000], [0x4040]], 8, [9, 7])
     for framework in ("torch", "jax", "tensorflow"):
         assert f"pip install 'cuetl[{framework}]'" in said[framework]
