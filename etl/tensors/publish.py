@@ -100,20 +100,23 @@ def _refuse_inside_another(target: Path) -> None:
 
 def _probe_exchange(target: Path) -> None:
     one, other = (target.parent / f".{target.name}.cuetl-probe-{os.getpid()}-{n}" for n in "ab")
-    try:
-        one.mkdir()
-        other.mkdir()
-        exchange(one, other)
-    except OSError as error:
-        raise ConfigError(
-            f"the file system of {target} cannot exchange two folders in one step ({error.strerror}), which "
-            "--mode replace and append need",
-            hint="Use a target on a local disk (ext4, xfs, btrfs, tmpfs, APFS), or --mode create with a new folder.",
-        ) from error
-    finally:
-        for folder in (one, other):
-            with suppress(OSError):
-                folder.rmdir()
+    # Under the lock, else another run takes the two folders for what a dead one left.
+    with locked(target.parent):
+        try:
+            one.mkdir()
+            other.mkdir()
+            exchange(one, other)
+        except OSError as error:
+            raise ConfigError(
+                f"the file system of {target} cannot exchange two folders in one step ({error.strerror}), which "
+                "--mode replace and append need",
+                hint="Use a target on a local disk (ext4, xfs, btrfs, tmpfs, APFS), or --mode create with a new "
+                "folder.",
+            ) from error
+        finally:
+            for folder in (one, other):
+                with suppress(OSError):
+                    folder.rmdir()
 
 
 def publish(
