@@ -16,7 +16,7 @@ from etl.tensors.ahead import Ahead
 from etl.tensors.batch import Batch
 from etl.tensors.frameworks import framework_of, place
 from etl.tensors.order import BLOCK_ROWS, Order, Piece, Run, Steps, default_window, rows_of
-from etl.tensors.shards import items_of
+from etl.tensors.shards import Rooms, items_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -424,12 +424,14 @@ class _Stages:
                 pool.shutdown(cancel_futures=True)
 
     def _gather(self, pool: ThreadPoolExecutor) -> Callable[[Sequence[Piece], int], Arrays]:
+        # As many as wait, lie with the consumer or are being made: more would never be idle.
+        rooms = Rooms(self.options.host_prefetch + self.options.device_prefetch + 4)
         if not self.steps.order.shuffle:
-            return _Written(self.shards, self.steps.order, self.names)
+            return _Written(self.shards, self.steps.order, self.names, rooms)
         each, share = self.steps.lane_batch, self.steps.global_batch // self.world
         lanes = {self.rank * share // each, ((self.rank + 1) * share - 1) // each}
         if len(lanes) == 1:
-            return _Windowed(self.shards, self.steps.order, self.names, pool, self.options.threads)
+            return _Windowed(self.shards, self.steps.order, self.names, rooms, pool, self.options.threads)
         return _Scattered(self.shards, self.steps.order, self.names)
 
     def _valid(self, pieces: Sequence[Piece], share: int) -> NDArray[np.bool_]:
@@ -457,8 +459,8 @@ def _selected(shards: Shards, options: LoaderOptions) -> tuple[str, ...]:
 class _Written:
     """Batches in the written order: runs, read straight into the batch."""
 
-    def __init__(self, shards: Shards, order: Order, names: tuple[str, ...]) -> None:
-        self._shards, self._order, self._names = shards, order, names
+    def __init__(self, shards: Shards, order: Order, names: tuple[str, ...], rooms: Rooms) -> None:
+        self._shards, self._order, self._names, self._rooms = shards, order, names, rooms
 
     def __call__(self, pieces: Sequence[Piece], rows: int) -> Arrays:
         runs: list[Run] = []
@@ -473,7 +475,7 @@ class _Written:
             runs += [(row, row + 1)] * max(0, pad)
             have += piece.stop - piece.start
         runs += [(0, 1)] * (rows - have)
-        return self._shards.gather(self._names, runs)
+        return self._shards.gather(self._names, runs, self._rooms)
 
 
 class _Scattered:
@@ -546,16 +548,23 @@ class _Windowed:
     """Batches of one lane, out of the window that they lie in; the next window is read meanwhile, and no third."""
 
     def __init__(
-        self, shards: Shards, order: Order, names: tuple[str, ...], pool: ThreadPoolExecutor, threads: int
+        self,
+        shards: Shards,
+        order: Order,
+        names: tuple[str, ...],
+        rooms: Rooms,
+        pool: ThreadPoolExecutor,
+        threads: int,
     ) -> None:
-        self._shards, self._order, self._names, self._pool, self._threads = shards, order, names, pool, threads
+        self._shards, self._order, self._names = shards, order, names
+        self._rooms, self._pool, self._threads = rooms, pool, threads
         self._fixed, self._lists = shards.fixed(names), shards.listed(names)
         self._now: _Window | None = None
         self._next: _Window | None = None
         self._spare: list[Mapping[str, NDArray[Any]]] = []
 
     def __call__(self, pieces: Sequence[Piece], rows: int) -> Arrays:
-        out = {n: self._shards.kinds[n].fresh(rows) for n in self._fixed}
+        out = {n: self._rooms.fresh(self._shards.kinds[n], rows) for n in self._fixed}
         lists: dict[str, list[tuple[NDArray[Any], NDArray[np.int64]]]] = {tag: [] for tag in self._lists}
         at = 0
         for piece in pieces:

@@ -246,10 +246,12 @@ class Steps:
         Where the ranks changed since the epoch began, the last batch may not divide: pieces then hold fewer rows than
         `share`, and the rest is padding.
         """
-        first = step * self.lane_batch
-        each = min(self.lane_batch, self._longest - first)
-        share = self.share(step, world)
-        begin, end = min(rank * share, each * self.order.lanes), min((rank + 1) * share, each * self.order.lanes)
+        batch = self.lane_batch
+        first = step * batch
+        each = min(batch, self._longest - first)
+        whole = each * self.order.lanes
+        share = -(-whole // world)
+        begin, end = min(rank * share, whole), min((rank + 1) * share, whole)
         found: list[Piece] = []
         while begin < end:
             lane, skip = divmod(begin, each)

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import mmap
 import os
+import sys
 import threading
 from bisect import bisect_right
 from collections import OrderedDict
 from dataclasses import dataclass, field
+from math import prod
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -64,14 +66,52 @@ class TensorKind:
     @property
     def row_bytes(self) -> int:
         """Bytes of one row."""
-        return self.dtype.itemsize * int(np.prod(self.row_shape, dtype=np.int64))
+        return self.dtype.itemsize * prod(self.row_shape)
 
     def fresh(self, rows: int, /) -> NDArray[Any]:
         """Memory of its own for so many rows, not yet set."""
-        size = rows * self.row_bytes
-        room = np.empty(size + ALIGN, np.uint8)
-        skip = -room.ctypes.data % ALIGN
-        return room[skip : skip + size].view(self.dtype).reshape(rows, *self.row_shape)
+        return self._within(*_room(rows * self.row_bytes), rows)
+
+    def _within(self, room: NDArray[np.uint8], skip: int, rows: int) -> NDArray[Any]:
+        return room[skip : skip + rows * self.row_bytes].view(self.dtype).reshape(rows, *self.row_shape)
+
+
+class Rooms:
+    """Memory for batches of one iterator, used again once nobody refers to it: fresh pages cost more than filling them.
+
+    Whoever has an array, a view of one, or another library's tensor over it, refers to the memory below; where nothing
+    but this list does, nobody can read it any more. For one thread.
+
+    Args:
+        most: Pieces of one size to keep.
+    """
+
+    def __init__(self, most: int, /) -> None:
+        # Without the interpreter's lock a count of references is not to be relied on.
+        self._most = most if getattr(sys, "_is_gil_enabled", lambda: True)() else 0
+        self._rooms: dict[int, list[tuple[NDArray[np.uint8], int]]] = {}
+
+    def fresh(self, kind: TensorKind, rows: int, /) -> NDArray[Any]:
+        """Memory for so many rows that nobody else has."""
+        size = rows * kind.row_bytes
+        rooms = self._rooms.setdefault(size, [])
+        for room in rooms:
+            if sys.getrefcount(room[0]) == _ONLY_HERE:
+                return kind._within(*room, rows)  # noqa: SLF001 - the other half of `fresh`
+        made = _room(size)
+        if len(rooms) < self._most:
+            rooms.append(made)
+        return kind._within(*made, rows)  # noqa: SLF001 - as above
+
+
+_ONLY_HERE = 2
+"""What `sys.getrefcount` says of an object in one tuple: the tuple's reference and its own argument's."""
+
+
+def _room(size: int) -> tuple[NDArray[np.uint8], int]:
+    """Memory for so many bytes, and where in it they begin."""
+    room = np.empty(size + ALIGN, np.uint8)
+    return room, -int(room.__array_interface__["data"][0]) % ALIGN
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,7 +226,7 @@ class _Shard:
                 found = np.zeros(shape, place.kind.dtype)
             else:
                 room = self._files[place.path].mapped()
-                count = int(np.prod(shape, dtype=np.int64))
+                count = prod(shape)
                 found = np.frombuffer(room, place.kind.dtype, count, place.offset).reshape(shape)
             self._arrays[name] = found
         return found
@@ -288,6 +328,8 @@ class Shards:
     """Every tensor that is offered but `.offsets`: what it is."""
     tags: tuple[str, ...] = field(init=False, repr=False, compare=False)
     """The ragged lists."""
+    rows: int = field(init=False, repr=False, compare=False)
+    """Rows of the split."""
     _starts: tuple[int, ...] = field(init=False, repr=False, compare=False)
     _opened: _Opened = field(init=False, repr=False, compare=False)
 
@@ -307,6 +349,7 @@ class Shards:
             raise Damaged(f"{self.path} lists no file of the split {self.split}", path=str(self.path))
         given: list[tuple[str, Any]] = [
             ("files", files),
+            ("rows", self.manifest.splits[self.split]),
             ("_starts", tuple(f.row_start for f in files)),
             ("_opened", _Opened()),
         ]
@@ -321,11 +364,6 @@ class Shards:
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle without open files."""
         return Shards, (self.path, self.manifest, self.split, self.io)
-
-    @property
-    def rows(self) -> int:
-        """Rows of the split."""
-        return self.manifest.splits[self.split]
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -389,14 +427,21 @@ class Shards:
         """
         return self.gather(names, ((start, stop),))
 
-    def gather(self, names: Sequence[str], runs: Sequence[Run], /) -> dict[str, NDArray[Any]]:
+    def gather(
+        self, names: Sequence[str], runs: Sequence[Run], /, rooms: Rooms | None = None
+    ) -> dict[str, NDArray[Any]]:
         """The rows of runs laid end to end, as arrays that the caller owns.
+
+        Args:
+            names: The tensors.
+            runs: Of rows.
+            rooms: Where memory for tensors of one row per row comes from; None: it is made.
 
         Raises:
             Damaged: A file is missing or not what the manifest says.
         """
         rows = sum(stop - start for start, stop in runs)
-        fixed = {n: self.kinds[n].fresh(rows) for n in self.fixed(names)}
+        fixed = {n: rooms.fresh(self.kinds[n], rows) if rooms else self.kinds[n].fresh(rows) for n in self.fixed(names)}
         self.fill(fixed, runs)
         lists = {tag: self.lists(tag, runs) for tag in self.listed(names)}
         return _named(names, fixed, lists)
@@ -436,7 +481,9 @@ class Shards:
         for position, start, stop in self._pieces(runs):
             shard = used.get(position)
             if shard is None:
-                shard = used[position] = self._checked(position)
+                shard = used[position] = self._shard(position)
+                if self.io == "mmap":
+                    shard.check()  # a map of a file that was cut short kills the process
             for name, out in outs.items():
                 shard.read(name, start, out[at : at + stop - start])
             at += stop - start
@@ -630,7 +677,7 @@ def _places(folder: Path, entry: FileEntry, manifest: Manifest) -> dict[str, Ten
         raise failed(f"{entry.path} cannot be read", error) from error
     words = _words(manifest)
     have = {
-        name: (start - (entry.data_start or 0), dtype.itemsize * int(np.prod(shape, dtype=np.int64)))
+        name: (start - (entry.data_start or 0), dtype.itemsize * prod(shape))
         for name, (_, dtype, shape, start) in found.items()
     }
     if have != dict(entry.tensors or {}):
