@@ -8,6 +8,7 @@ alone. So a part holds one run, a task one file, whatever the size of the whole.
 
 from __future__ import annotations
 
+import json
 import math
 import secrets
 from dataclasses import dataclass
@@ -34,7 +35,7 @@ from etl.tensors.storage import failed
 from etl.tensors.views import Column, column_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
@@ -64,14 +65,16 @@ class Runs:
         plan: Which column goes where; other columns are not kept.
         end: What temporary names end in.
         place: What the rows are of, for messages.
+        limit: Bytes of Arrow data that are held at most, before they are sorted.
     """
 
-    def __init__(self, folder: Path, how: Ordering, plan: PackPlan, end: str, place: str) -> None:
+    def __init__(self, folder: Path, how: Ordering, plan: PackPlan, end: str, place: str, limit: int) -> None:
         self._folder = folder
         self._how = how
         self._ragged = {c.field.name: ITEM_BYTES[c.dtype] for c in plan.columns if c.kind == "ragged" and c.tensor}
         self._end = end
         self._place = place
+        self._limit = min(limit, RUN_BYTES)
         self._parts: dict[str, RunPart] = {}
 
     def of(self, split: str, name: Callable[[int], str]) -> RunPart:
@@ -81,12 +84,13 @@ class Runs:
 
     def full(self) -> None:
         """Write the largest run when all together are too large."""
-        if sum(p.held_bytes for p in self._parts.values()) >= RUN_BYTES:
+        if sum(p.held_bytes for p in self._parts.values()) >= self._limit:
             max(self._parts.values(), key=lambda p: p.held_bytes).flush()
 
-    def make(self, held: Sequence[pa.RecordBatch], split: str, stem: str) -> StagedFile:
-        """One run of these rows."""
+    def make(self, held: list[pa.RecordBatch], split: str, stem: str) -> StagedFile:
+        """One run of these rows, which are let go of as soon as they lie together."""
         table = pa.Table.from_batches(held).combine_chunks()
+        held.clear()
         (batch,) = table.to_batches()
         del table
         order = order_bytes(self._how, batch, self._place)
@@ -205,6 +209,42 @@ class Opener(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Cuts:
+    """Where the rows of every file of a split can be: two files in the stage, since a table of files by runs is large.
+
+    Attributes:
+        runs: JSON: path, part and rows of the part in this split, for each run in the order of parts.
+        spans: int64 [files, runs, 2]: the rows [start, stop) of each run.
+        count: Number of runs.
+    """
+
+    runs: str
+    spans: str
+    count: int
+
+    def write(self, folder: Path, runs: Sequence[tuple[str, int, int]], found: Iterable[Reach], /) -> list[int]:
+        """Write both.
+
+        Returns:
+            For each file the rows before those that it is offered.
+        """
+        below: list[int] = []
+        (folder / self.runs).write_text(json.dumps(runs), encoding="utf-8")
+        with (folder / self.spans).open("wb") as file:
+            for reach in found:
+                below.append(reach.below)
+                np.stack([reach.starts, reach.stops], axis=1).astype("<i8").tofile(file)
+        return below
+
+    def read(self, folder: Path, number: int, /) -> list[RunSlice]:
+        """The rows of runs that one file can have."""
+        runs = json.loads((folder / self.runs).read_text(encoding="utf-8"))
+        spans = np.fromfile(folder / self.spans, "<i8", 2 * self.count, offset=16 * self.count * number).reshape(-1, 2)
+        chosen = np.flatnonzero(spans[:, 1] > spans[:, 0]).tolist()
+        return [RunSlice(runs[r][0], int(spans[r, 0]), int(spans[r, 1]), runs[r][1], runs[r][2]) for r in chosen]
+
+
+@dataclass(frozen=True, slots=True)
 class RunSlice:
     """Rows [start, stop) of a run, of the part `part`, which has `part_rows` rows in this split."""
 
@@ -226,8 +266,8 @@ class Shard:
         number: The file's place among those of the split.
         first: The place of its first row in the order of the split.
         rows: Its rows.
-        below: Rows of the split before those that `runs` offer.
-        runs: Where its rows can be, in the order of parts.
+        below: Rows of the split before those that `cuts` offer.
+        cuts: Where its rows can be.
         row_bytes: Arrow bytes of the average row of the dataset.
     """
 
@@ -238,7 +278,7 @@ class Shard:
     first: int
     rows: int
     below: int
-    runs: tuple[RunSlice, ...]
+    cuts: Cuts
     row_bytes: float
 
     @property
@@ -262,7 +302,8 @@ class Shard:
         casts: dict[str, CastCount] = {}
         out: ShardFiles | None = None
         try:
-            tables = [_mapped(self.session.folder / r.path).slice(r.start, r.stop - r.start) for r in self.runs]
+            runs = self.cuts.read(self.session.folder, self.number)
+            tables = [_mapped(self.session.folder / r.path).slice(r.start, r.stop - r.start) for r in runs]
             names = tables[0].schema.names[:-1]
             out = self.session.shard_files(self, token, names, casts)
             chosen = self._chosen(tables)
@@ -286,7 +327,7 @@ class Shard:
             name: {"n_rounded": c.n_rounded, "n_saturated": c.n_saturated, "max_abs_error": c.max_abs_error}
             for name, c in casts.items()
         }
-        return Finished(file, counted, self._mix(np.searchsorted(starts, chosen, side="right") - 1))
+        return Finished(file, counted, _mix(runs, np.searchsorted(starts, chosen, side="right") - 1))
 
     def _undo(self, out: ShardFiles | None, token: str) -> None:
         if out is not None:
@@ -311,18 +352,23 @@ class Shard:
         begin = self.first - self.below
         return places[begin : begin + self.rows]
 
-    def _mix(self, runs: NDArray[np.int64]) -> float:
-        """The file's share of the chi-square sum: observed² / (rows of the block · rows of the part) over its cells."""
-        parts = np.array([r.part for r in self.runs])
-        weights = {r.part: r.part_rows for r in self.runs}
-        known, codes = np.unique(parts, return_inverse=True)
-        totals = np.array([weights[int(p)] for p in known], np.float64)
-        total = 0.0
-        for start in range(0, len(runs), MIX_ROWS):
-            block = codes[runs[start : start + MIX_ROWS]]
-            seen = np.bincount(block, minlength=len(known)).astype(np.float64)
-            total += float((seen * seen / totals).sum()) / len(block)
-        return total
+
+def _mix(runs: Sequence[RunSlice], rows: NDArray[np.int64]) -> float:
+    """A file's share of the chi-square sum: observed² / (rows of the block · rows of the part) over its cells.
+
+    Args:
+        runs: What was offered.
+        rows: For each row in order, which of them it came from.
+    """
+    weights = {r.part: r.part_rows for r in runs}
+    known, codes = np.unique(np.array([r.part for r in runs]), return_inverse=True)
+    totals = np.array([weights[int(p)] for p in known], np.float64)
+    total = 0.0
+    for start in range(0, len(rows), MIX_ROWS):
+        block = codes[rows[start : start + MIX_ROWS]]
+        seen = np.bincount(block, minlength=len(known)).astype(np.float64)
+        total += float((seen * seen / totals).sum()) / len(block)
+    return total
 
 
 def _mapped(path: Path) -> pa.Table:
@@ -387,19 +433,16 @@ def shards(
         for one in runs:
             rows[one.part] = rows.get(one.part, 0) + one.file.rows
         total = sum(rows.values())
-        for number, reach in enumerate(_reaches(session.folder, how, runs, size)):
-            slices = tuple(
-                RunSlice(runs[r].file.path, start, stop, runs[r].part, rows[runs[r].part])
-                for r, start, stop in reach.runs
-            )
+        cuts = Cuts(f"order-{split}.runs.tmp", f"order-{split}.spans.tmp", len(runs))
+        reach = _reaches(session.folder, how, runs, size)
+        listed = [(r.file.path, r.part, rows[r.part]) for r in runs]
+        for number, below in enumerate(cuts.write(session.folder, listed, reach)):
             first = number * size
-            found.append(
-                Shard(session, how, split, number, first, min(size, total - first), reach.below, slices, arrow)
-            )
+            found.append(Shard(session, how, split, number, first, min(size, total - first), below, cuts, arrow))
     return tuple(found)
 
 
-def _reaches(folder: Path, how: Ordering, runs: Sequence[Staging], size: int) -> list[Reach]:
+def _reaches(folder: Path, how: Ordering, runs: Sequence[Staging], size: int) -> Iterator[Reach]:
     columns: list[Column] = []
     for one in runs:
         (batch,) = _mapped(folder / str(one.file.facts["fences"])).to_batches()

@@ -27,7 +27,7 @@ from etl.tensors.split import key_messages
 from etl.tensors.views import Column, bits_of, buffer_of, column_of, valid_of, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -186,7 +186,9 @@ def _big_endian(column: Column) -> NDArray[np.uint8]:
         sign = bits.dtype.type(1 << (kind.bit_width - 1))
         bits = np.where(bits & sign, ~bits, bits | sign)
         bits[np.isnan(values)] = ~bits.dtype.type(0)
-        return np.ascontiguousarray(bits, bits.dtype.newbyteorder(">")).view(np.uint8).reshape(rows, kind.bit_width // 8)
+        return (
+            np.ascontiguousarray(bits, bits.dtype.newbyteorder(">")).view(np.uint8).reshape(rows, kind.bit_width // 8)
+        )
     matrix = np.ascontiguousarray(_raw(column)[:, ::-1])
     if not types.is_unsigned_integer(kind):
         matrix[:, 0] ^= 0x80
@@ -373,7 +375,7 @@ def _words(order: Column) -> NDArray[np.uint64]:
     return out.view(">u8").astype(np.uint64)
 
 
-def sorted_rows(order: Column, packed: Any, /) -> NDArray[np.int64]:
+def sorted_rows(order: Column, packed: Callable[[NDArray[np.int64]], Column], /) -> NDArray[np.int64]:
     """The places of the rows in ascending order; equal rows stay as they come.
 
     Args:
@@ -425,7 +427,9 @@ def _by_bytes(order: Column, places: NDArray[np.int64], same: NDArray[np.bool_])
     return out
 
 
-def _settled(places: NDArray[np.int64], same: NDArray[np.bool_], packed: Any) -> NDArray[np.int64]:
+def _settled(
+    places: NDArray[np.int64], same: NDArray[np.bool_], packed: Callable[[NDArray[np.int64]], Column]
+) -> NDArray[np.int64]:
     """Ties put in the order of their packed bytes."""
     if not same.any():
         return places
@@ -462,16 +466,17 @@ class Reach:
 
     Attributes:
         below: Rows of all runs before the starts; each of them comes before the file's rows in the whole order.
-        runs: (run, start, stop), only where there are rows.
+        starts, stops: Per run.
     """
 
     below: int
-    runs: tuple[tuple[int, int, int], ...]
+    starts: NDArray[np.int64]
+    stops: NDArray[np.int64]
 
 
 def reaches(
     rows: Sequence[int], runs: NDArray[np.int64], merged: NDArray[np.int64], every: int, size: int, /
-) -> list[Reach]:
+) -> Iterator[Reach]:
     """For each file of `size` rows of the merged sequence of sorted runs: what must be read to find its rows.
 
     Every run is known by its fences: the rows 0, `every`, 2·`every`, … From fences in merged order follow bounds: rows
@@ -496,7 +501,6 @@ def reaches(
     total = int(counts.sum())
     starts, stops = np.zeros(len(counts), np.int64), np.zeros(len(counts), np.int64)
     at_start = at_stop = 0
-    found: list[Reach] = []
     for first in range(0, total, size):
         low = int(np.searchsorted(begun, first, side="right"))
         high = min(len(merged), int(np.searchsorted(ended, min(first + size, total), side="left")) + 1)
@@ -505,10 +509,7 @@ def reaches(
         at_start, at_stop = low, high
         begin = np.maximum(starts - 1, 0) * every
         end = np.minimum(stops * every, counts)
-        chosen = np.flatnonzero(end > begin)
-        spans = tuple((int(r), int(begin[r]), int(end[r])) for r in chosen)
-        found.append(Reach(int(begin.sum()), spans))
-    return found
+        yield Reach(int(begin.sum()), begin, end)
 
 
 def file_rows(row_bytes: float, target: int, /) -> int:

@@ -27,7 +27,7 @@ from etl.tensors.options import WriteOptions
 from etl.tensors.ordering import Ordering, ordering
 from etl.tensors.pack import PackPlan, plan_columns
 from etl.tensors.publish import check_parent, check_target, publish
-from etl.tensors.split import SplitRecipe, recipe
+from etl.tensors.split import LEFT_OUT, Splitting, splitting
 from etl.tensors.stages import drop_stage, open_stage
 from etl.tensors.storage import failed, local_path
 from etl.tensors.views import mask_of
@@ -126,16 +126,13 @@ class DatasetSink:
             ordering=how,
         )
 
-    def _checked(self, schema: Schema, mode: Mode) -> tuple[PackPlan, SplitRecipe | None, Manifest | None]:
+    def _checked(self, schema: Schema, mode: Mode) -> tuple[PackPlan, Splitting | None, Manifest | None]:
         path = local_path(self.target)
         plan = self.plan(schema)
         options = self.options
         split = None
         if options.split:
-            split = recipe(
-                options.split, options.split_key, options.split_salt, options.null_key, allow_float=options.allow_float
-            )
-            split.check(schema)
+            split = splitting(options, schema)
         how = ordering(options, schema, written_columns(plan))
         live = check_target(path, mode)
         if live is not None and mode == "append":
@@ -145,7 +142,7 @@ class DatasetSink:
 
 
 def check_append(
-    live: Manifest, format_: Format, plan: PackPlan, split: SplitRecipe | None, options: WriteOptions, target: Path, /
+    live: Manifest, format_: Format, plan: PackPlan, split: Splitting | None, options: WriteOptions, target: Path, /
 ) -> None:
     """Hold that new rows fit the dataset: same format, columns, split and layout.
 
@@ -250,7 +247,7 @@ class DatasetSession:
     format: Format
     schema: Schema
     plan: PackPlan
-    split: SplitRecipe | None
+    split: Splitting | None
     options: WriteOptions
     ordering: Ordering | None = None
 
@@ -271,7 +268,9 @@ class DatasetSession:
         place = f"partition {part.index}"
         runs = None
         if self.ordering is not None:
-            runs = Runs(self.folder, self.ordering, self.plan, f".{token}.tmp", place)
+            # What the readers of a process may gather is shared out as row groups; here it is sorted, and copied.
+            limit = self.options.row_group_bytes // 2
+            runs = Runs(self.folder, self.ordering, self.plan, f".{token}.tmp", place, limit)
         rows = 0
         try:
             for batch in batches:
@@ -283,6 +282,7 @@ class DatasetSession:
                     counts.wrote("all", kept)
                 elif kept.num_rows:
                     ids = self.split.assign(kept, place)
+                    counts.left_out("time_cut", int((ids == LEFT_OUT).sum()))
                     for index, name in enumerate(self.split.names):
                         mask = ids == index
                         if mask.any():
@@ -306,6 +306,7 @@ class DatasetSession:
             dropped=counts.dropped,
             files=tuple(done),
             columns=counts.columns(casts),
+            sketches=counts.sketches,
         )
 
     def commit(self, staged: Sequence[Staged], /, *, requires: Requires) -> Published:

@@ -188,10 +188,10 @@ def test_every_file_finds_its_rows_within_its_reach(runs: list[list[int]], every
     fences = np.array([r[i] for r in runs for i in range(0, len(r), every)], np.int64)
     owner = np.array([n for n, r in enumerate(runs) for _ in range(0, len(r), every)], np.int64)
     whole = sorted(v for r in runs for v in r)
-    found = reaches([len(r) for r in runs], owner, np.argsort(fences, kind="stable"), every, size)
+    found = list(reaches([len(r) for r in runs], owner, np.argsort(fences, kind="stable"), every, size))
     assert len(found) == -(-len(whole) // size)
     for number, reach in enumerate(found):
-        offered = sorted(v for r, start, stop in reach.runs for v in runs[r][start:stop])
+        offered = sorted(v for r, values in enumerate(runs) for v in values[reach.starts[r] : reach.stops[r]])
         first = number * size - reach.below
         assert first >= 0
         assert offered[first : first + size] == whole[number * size : (number + 1) * size]
