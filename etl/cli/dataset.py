@@ -10,13 +10,17 @@ from etl.tensors import erase as erasure
 from etl.tensors import operations
 from etl.tensors.dataset import open_dataset
 from etl.tensors.difference import diff as difference
+from etl.tensors.page import write_page
+from etl.tensors.showing import bars, lineage, looks
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+    from pathlib import Path
 
     from etl.tensors.dataset import Dataset
     from etl.tensors.difference import Difference
     from etl.tensors.manifest import Manifest
+    from etl.tensors.showing import Look
     from etl.tensors.verify import Verify
 
 HEAD = (
@@ -32,14 +36,28 @@ STORED = ("name", "nullable", "arrow_type", "source_type", "nulls")
 """Of a column that is in no tensor."""
 
 
-def show(path: str, /, *, as_json: bool, debug: bool) -> None:
-    """Print version, rows, bytes, splits and columns.
+LOOK = ("column", "NULL", "least", "most", "mean", "deviation", "distinct", "spread or most frequent")
+"""Of a column's values."""
+
+
+def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool, debug: bool) -> None:
+    """Print version, rows, bytes, splits, columns and their values, and where the rows came from; or write a page.
 
     Raises:
-        DatasetError: There is no dataset, or a file of it is missing or has another size.
+        DatasetError: There is no dataset, no such version, or a file of it is missing or has another size.
+        ConfigError: The page cannot be written there.
     """
     process.prepare(None, debug=debug)
-    summary = open_dataset(path).summary()
+    found = open_dataset(path, version)
+    summary = found.summary()
+    if html is not None:
+        write_page(html, found.page())
+        said = {"target": path, "version": found.manifest.version, "html": str(html)}
+        if as_json:
+            output.emit_json(said)
+        else:
+            output.text(f"{html}: version {said['version']} of {path} as a page")
+        return
     if as_json:
         output.emit_json(summary)
         return
@@ -56,6 +74,12 @@ def show(path: str, /, *, as_json: bool, debug: bool) -> None:
                 [[_said(name, row.get(name)) for name in kept] for row in rows],
                 right=("nulls",),
             )
+    _draw(LOOK, _looked(found.manifest), right=LOOK[1:-1])
+    output.text()
+    for what, words in lineage(found.manifest):
+        output.text(f"{what}: {' '.join(words.split())}")
+    chain = found.history()
+    output.text("versions: " + ", ".join(f"{one.version} ({one.document.get('operation')})" for one in chain))
     for warning in cast("list[dict[str, object]]", summary.get("warnings") or []):
         output.text(f"warning: {warning.get('text')}")
     if summary.get("reading"):
@@ -218,10 +242,36 @@ def _splits(found: Difference) -> list[tuple[str, ...]]:
     return [(n, output.count(a), output.count(b), f"{b - a:+d}") for n, (a, b) in found.rows.items()]
 
 
-def _draw(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+def _looked(manifest: Manifest) -> list[tuple[str, ...]]:
+    """Of each column its values in one line."""
+    return [
+        (
+            look.name,
+            look.null,
+            look.least,
+            look.most,
+            look.mean,
+            look.deviation,
+            look.distinct,
+            _spread(look),
+        )
+        for look in looks(manifest)
+    ]
+
+
+def _spread(look: Look) -> str:
+    if len(look.histogram) > 2:
+        drawn = bars(look.histogram)
+    else:
+        drawn = ", ".join(f"{value or repr(value)} {100 * share:.0f}%" for value, share in look.top[:3])
+    return f"{drawn} {look.special}".strip()
+
+
+def _draw(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
     if rows:
         output.text()
-        output.table(head, rows, right=("count", "size", "change", *(h for h in head if h.startswith("rows in "))))
+        counts = ("count", "size", "change", *(h for h in head if h.startswith("rows in ")))
+        output.table(head, rows, right=(*right, *counts))
 
 
 def _said(key: str, value: object) -> str:

@@ -250,15 +250,19 @@ def doctor(*, as_json: JSON = False, debug: DEBUG = False) -> None:
 
 @dataset.command("show", cls=Once)
 def dataset_show(
-    path: Annotated[str, typer.Argument(help="Folder of the dataset.", metavar="TARGET")],
+    path: TARGET,
     *,
+    version: Annotated[int | None, typer.Option("--version", help="An older version (default: the current).")] = None,
+    html: Annotated[
+        Path | None, typer.Option("--html", help="Write one self-contained page with plots.", metavar="FILE")
+    ] = None,
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Show version, rows, bytes, splits and columns of a dataset."""
+    """Show columns and their values, splits, where the rows came from, and versions of a dataset."""
     from etl.cli import dataset as command
 
-    command.show(path, as_json=as_json, debug=debug)
+    command.show(path, version=version, html=html, as_json=as_json, debug=debug)
 
 
 @dataset.command("verify", cls=Once)

@@ -11,11 +11,13 @@ from etl.core.schema import nearest
 from etl.tensors.contract import require
 from etl.tensors.encode import reading
 from etl.tensors.manifest import Manifest, integer, sequence
+from etl.tensors.page import fragment, page
 from etl.tensors.reading import Split
 from etl.tensors.shards import Shards
+from etl.tensors.showing import one_line
 from etl.tensors.storage import local_path
 from etl.tensors.verify import check, opened_whole
-from etl.tensors.versions import located
+from etl.tensors.versions import history, located
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -185,6 +187,29 @@ class Dataset:
             Damaged: Names every bad file with both hashes.
         """
         check(self.path, self.manifest, level)
+
+    def history(self) -> list[Manifest]:
+        """This version and the ones that it was made from, the newest first.
+
+        Raises:
+            Damaged: A manifest of the chain is missing or cannot be read.
+        """
+        return history(self.path, self.manifest)
+
+    def page(self) -> str:
+        """The version as one self-contained HTML page: columns with plots, splits, lineage, versions, files.
+
+        Raises:
+            Damaged: A manifest of an older version is missing or cannot be read.
+        """
+        return page(self.path, self.manifest, self.history())
+
+    def __repr__(self) -> str:
+        return f"<Dataset {self.path}, version {self.manifest.version}: {one_line(self.manifest)}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the page without its head."""
+        return fragment(self.path, self.manifest, [self.manifest])
 
     def summary(self) -> dict[str, object]:
         """What `cuetl dataset show` prints, as JSON values."""

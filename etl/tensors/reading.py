@@ -15,7 +15,9 @@ from etl.tensors.batch import Batch
 from etl.tensors.frameworks import framework_of, require_torch
 from etl.tensors.loader import Loader, LoaderOptions
 from etl.tensors.manifest import integer
+from etl.tensors.page import split_fragment
 from etl.tensors.shards import Shards, row_numbers
+from etl.tensors.showing import counted
 from etl.tensors.torch_data import TorchBatches, TorchRows
 
 if TYPE_CHECKING:
@@ -66,6 +68,14 @@ class Split:
         found = shards.run(shards.names, row, row + 1)
         lists = {f"{tag}.{part}" for tag in shards.tags for part in ("values", "offsets")}
         return self._batch({name: a if name in lists else a[0, ...] for name, a in found.items()})
+
+    def __repr__(self) -> str:
+        dataset = self.dataset
+        return f"<Split {self.name} of {dataset.path}, version {dataset.manifest.version}: {counted(len(self), 'row')}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the columns and their values in this split."""
+        return split_fragment(self.dataset.path, self.dataset.manifest, self.name)
 
     @property
     def files(self) -> tuple[FileEntry, ...]:

@@ -233,7 +233,10 @@ def combined(kind: str, old: Mapping[str, Any], new: Mapping[str, Any], /) -> di
     order = sorted(times, key=lambda value: (-times[value], rank(kind, value)))
     every = all(one["distinct"] is not None and len(one["top"]) == one["distinct"] for one in (old, new))
     known = [int(one["distinct"]) for one in (old, new) if one["distinct"] is not None]
-    made["distinct"] = len(times) if every else max([*known, len(times)]) if known else None
+    if every:
+        made["distinct"] = len(times)
+    else:
+        made["distinct"] = max(len(times), _together(old, new)) if len(known) == 2 else None
     made["top"] = [[value, times[value]] for value in order[:TOP]]
     made["quantiles"] = _mixed(kind, old, new)
     if old.get("histogram") and new.get("histogram"):
@@ -241,6 +244,23 @@ def combined(kind: str, old: Mapping[str, Any], new: Mapping[str, Any], /) -> di
     if known and (not every or made["quantiles"]):
         made["sampled"] = sum(int(one.get("sampled", present(one) + int(one["null"]))) for one in (old, new))
     return made
+
+
+def _together(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
+    """Distinct values of both: as if all were drawn evenly from as many values as the larger side makes likely.
+
+    n draws from D values are expected to show D (1 - exp(-n / D)) of them.
+    """
+    counts, found = [present(one) for one in (old, new)], [int(one["distinct"]) for one in (old, new)]
+    draws, shown = max(zip(counts, found, strict=True))
+    if shown >= draws:
+        return sum(found)
+    low, high = 0.0, 64 * math.log(2)  # of draws / D
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if -math.expm1(-middle) / middle > shown / draws else (low, middle)
+    values = draws / high
+    return min(sum(found), max(*found, round(values * -math.expm1(-sum(counts) / values))))
 
 
 def present(stats: Mapping[str, Any], /) -> int:
