@@ -145,7 +145,8 @@ def test_values_in_words() -> None:
 def test_a_dataset_without_statistics_or_rows_is_shown(tmp_path: Path) -> None:
     export(tmp_path / "none", pa.table({"a": pa.array([], pa.float64()), "b": pa.array([], pa.string())}))
     Page(open_dataset(tmp_path / "none").page())
-    kinds: dict[str, Any] = {"odd": pa.array([float("nan"), float("inf"), None]), "null": pa.array([None] * 3, pa.int64())}
+    kinds: dict[str, Any] = {"odd": pa.array([float("nan"), float("inf"), None])}
+    kinds["null"] = pa.array([None] * 3, pa.int64())
     kinds["big"] = pa.array([np.iinfo(np.int64).max] * 3)
     export(tmp_path / "odd", pa.table(kinds))
     Page(open_dataset(tmp_path / "odd").page())
