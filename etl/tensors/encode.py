@@ -69,12 +69,12 @@ def mapped(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> 
     """
     found: dict[str, NDArray[Any]] = {}
     for name, (path, dtype, shape, start) in spans(entry, format_, locate).items():
-        if 0 in shape:
-            found[name] = np.zeros(shape, dtype)
-            continue
         try:
-            found[name] = np.memmap(path, dtype, "c", start, shape).view(np.ndarray)
-        except ValueError as error:
+            if 0 in shape:
+                found[name] = np.zeros(shape, dtype)
+            else:
+                found[name] = np.memmap(path, dtype, "c", start, shape).view(np.ndarray)
+        except (ValueError, OverflowError) as error:
             raise Damaged(f"{path} is too short for its tensor {name}", path=str(path)) from error
     return found
 

@@ -34,13 +34,12 @@ def ids(home: Path, fmt: str, split: str) -> list[int]:
     dataset = open_dataset(home / fmt, verify="sha256")
     files = [home / fmt / f.path for f in dataset.split(split).files]
     if fmt == "parquet":
-        found: list[int] = pa.concat_tables([pq.read_table(f) for f in files]).column("id").to_pylist()
-        return found
-    if fmt == "tfrecord":
-        return np.concatenate([row["id"] for f in files for row in examples(f)]).tolist()
-    one: Any = dataset.split(split).tensors()["id"]
-    listed: list[int] = one.tolist()
-    return listed
+        found: Any = pa.concat_tables([pq.read_table(f) for f in files]).column("id")
+    elif fmt == "tfrecord":
+        found = np.concatenate([row["id"] for f in files for row in examples(f)])
+    else:
+        found = dataset.split(split).tensors()["id"]
+    return [int(one) for one in np.asarray(found)]
 
 
 @pytest.mark.parametrize("order", [(), ("--shuffle", "7"), ("--order", "key")])

@@ -6,18 +6,16 @@ bits, and the manifest has its dtype.
 
 from __future__ import annotations
 
-import ast
 import hashlib
+import re
 import struct
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from connectors.base import StagedFile
 from etl.core.canonical import canonical_json
 from etl.core.errors import ConfigError, Damaged
-from etl.tensors.pack import tensor_specs
+from etl.tensors.pack import ITEM_BYTES, tensor_specs
 from etl.tensors.segments import held_dtype
 from etl.tensors.storage import HashingFile
 
@@ -31,6 +29,8 @@ SUFFIX = ".npy"
 ALIGN = 4096
 """Data begin at a multiple; the format's own rule is 64."""
 _MAGIC = b"\x93NUMPY\x01\x00"
+_HEADER = re.compile(rb"{'descr': '(\S+)', 'fortran_order': False, 'shape': \(([0-9]+,|[0-9]+(?:, [0-9]+)+)\), } *\n")
+_WORDS = frozenset(held_dtype(dtype).str for dtype in ITEM_BYTES)
 _NAME_BYTES = 160
 """Most bytes of a tensor in a file's name: 255 is the file system's limit, and the stem takes up to 90."""
 
@@ -90,20 +90,16 @@ def read_header(path: Path, /) -> Header:
     """Read a file's header.
 
     Raises:
-        Damaged: It is none, or not one that we write.
+        Damaged: It is none, or not one that `header_bytes` makes.
     """
-    try:
-        with path.open("rb") as file:
-            head = file.read(len(_MAGIC) + 2)
-            (length,) = struct.unpack("<H", head[len(_MAGIC) :])
-            entries = ast.literal_eval(file.read(length).decode("latin-1").strip())
-        shape = tuple(int(n) for n in entries["shape"])
-        descr = np.dtype(entries["descr"]).str
-    except (ValueError, KeyError, TypeError, SyntaxError, struct.error) as error:
-        raise Damaged(f"{path} has no npy header: {error!r}", path=str(path)) from error
-    if head[: len(_MAGIC)] != _MAGIC or entries["fortran_order"] is not False or descr[1] not in "biuf":
-        raise Damaged(f"{path} is not an npy file of a dataset", path=str(path))
-    return Header(descr, shape, len(_MAGIC) + 2 + length)
+    with path.open("rb") as file:
+        head = file.read(len(_MAGIC) + 2)
+        length = int.from_bytes(head[len(_MAGIC) :], "little")
+        found = _HEADER.fullmatch(file.read(length)) if head.startswith(_MAGIC) else None
+    if found is None or found[1].decode("latin-1") not in _WORDS:
+        raise Damaged(f"{path} has no header of an npy file of a dataset", path=str(path))
+    shape = tuple(int(n) for n in found[2].replace(b",", b" ").split())
+    return Header(found[1].decode(), shape, len(_MAGIC) + 2 + length)
 
 
 def encode(folder: Path, stem: str, end: str, contents: Contents, /) -> StagedFile:

@@ -7,6 +7,7 @@ alone. Beside what torch asks for, the archive holds `cuetl.json`, by which it i
 
 from __future__ import annotations
 
+import errno
 import json
 import struct
 import zipfile
@@ -51,6 +52,11 @@ _STORAGES = {
     "float64": "DoubleStorage",
 }
 """Dtypes with a storage class; uint16, uint32 and uint64 have none and are rebuilt from bytes (torch 2.3 and later)."""
+_BROKEN = (
+    *(zipfile.BadZipFile, zlib.error, struct.error, OSError, EOFError, RuntimeError),
+    *(ArithmeticError, AttributeError, LookupError, TypeError, ValueError),
+)
+"""What reading an archive raises when its bytes are others; of OSError only a seek to no place (EINVAL) is meant."""
 _UTF8 = 0x800
 _MIDNIGHT = 0x21
 """1980-01-01, 00:00: the archive format's earliest moment."""
@@ -114,7 +120,9 @@ def read_header(path: Path, /) -> dict[str, TensorSpan]:
                 start = info.header_offset + 30 + sum(struct.unpack("<HH", file.read(4)))
                 same = same and info.file_size == _items(shape) * ITEM_BYTES[dtype] and not info.compress_type
                 found[name] = TensorSpan(dtype, shape, start, info.file_size)
-    except (zipfile.BadZipFile, ValueError, KeyError, TypeError, struct.error, AttributeError, IndexError) as error:
+    except _BROKEN as error:
+        if isinstance(error, OSError) and error.errno != errno.EINVAL:
+            raise
         raise Damaged(f"{path} is no torch file of a dataset: {error!r}", path=str(path)) from error
     if not same:
         raise Damaged(f"{path} lists other tensors than it holds", path=str(path))

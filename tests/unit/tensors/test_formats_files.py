@@ -6,6 +6,7 @@ import hashlib
 import json
 import struct
 import zipfile
+from contextlib import suppress
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -215,6 +216,34 @@ def test_a_stray_data_file_is_named(tmp_path: Path, fmt: Format) -> None:
     (tmp_path / "out" / stray).write_bytes(b"")
     with pytest.raises(Damaged, match=f"{stray} is not of this dataset"):
         open_dataset(tmp_path / "out", verify="sha256")
+
+
+@settings(max_examples=150)
+@given(fmt=st.sampled_from(OFFSETS), data=st.data())
+def test_any_changed_bytes_are_damage_or_other_values_never_another_error(
+    tmp_path_factory: pytest.TempPathFactory, fmt: Format, data: st.DataObject
+) -> None:
+    folder = tmp_path_factory.getbasetemp() / f"changed-{fmt}"
+    if not folder.exists():
+        export(
+            folder,
+            pa.table({"a": [1, 2, None], "h": pa.array([[1.0], [2.0], [3.0]], pa.list_(pa.float32(), 1))}),
+            fmt=fmt,
+        )
+    dataset = open_dataset(folder, verify="none")
+    (file,) = dataset.manifest.files
+    path = dataset.locate(file.stored[0].path)
+    good = path.read_bytes()
+    told = [at for at, byte in enumerate(good) if byte not in b"\0 "]
+    changed = bytearray(good)
+    for at in data.draw(st.lists(st.sampled_from(told), min_size=1, max_size=3)):
+        changed[at] = data.draw(st.integers(0, 255))
+    try:
+        path.write_bytes(changed[: data.draw(st.integers(0, len(good)) | st.just(len(good)))])
+        with suppress(Damaged):
+            mapped(file, fmt, dataset.locate)
+    finally:
+        path.write_bytes(good)
 
 
 # npy
