@@ -549,10 +549,7 @@ def _reader(at: Snapshot) -> Iterator[sqlite3.Connection]:
         connection = readers.free.pop() if readers.free else _join(token, readers)
         while connection is None:
             if not readers.busy:
-                raise SnapshotLost(
-                    f"SQLite file {token.path} has changed and this worker has no reader of the snapshot",
-                    hint="The run goes on with a new snapshot.",
-                )
+                raise SnapshotLost(_why_lost(token, readers), hint="The run goes on with a new snapshot.")
             if not readers.condition.wait(BUSY_SECONDS * 2):
                 raise StoreUnavailable(f"SQLite file {token.path}: all readers of the snapshot are in use")
             connection = readers.free.pop() if readers.free else None
@@ -570,6 +567,15 @@ def _reader(at: Snapshot) -> Iterator[sqlite3.Connection]:
             else:
                 connection.close()
             readers.condition.notify()
+
+
+def _why_lost(token: _Token, readers: _Readers) -> str:
+    """Why this process has no reader of the snapshot."""
+    if token.how == "wal" and readers.watch is None:
+        return f"this worker began after the snapshot of SQLite file {token.path}, which it cannot join any more"
+    if token.how == "wal":
+        return f"SQLite file {token.path} has changed and this worker has no reader of the snapshot"
+    return f"the process that held the snapshot of SQLite file {token.path} is gone"
 
 
 def _remote(path: str) -> bool:
@@ -757,9 +763,7 @@ class SqliteSource:
             raise _mapped(error, f"connection {self.endpoint.name}, SQLite file {self.path}") from error
 
     def _first(self) -> sqlite3.Connection:
-        if not Path(self.path).is_file():
-            raise ConfigError(f"connection {self.endpoint.name}: there is no SQLite file {self.path}")
-        return _connect(self.path, timeout=min(BUSY_SLICE, self._timeout()))
+        return _connect(_there(self.path, self.endpoint), timeout=min(BUSY_SLICE, self._timeout()))
 
     def _timeout(self) -> float:
         return float(self.endpoint.query.get("timeout", BUSY_SECONDS))
@@ -1188,7 +1192,7 @@ class SqliteConnector:
 
     def tables(self, at: Endpoint, /) -> Sequence[TableInfo]:
         """Tables and views, spelled as `--table` takes them, with row counts where ANALYZE left them."""
-        connection = _connect(_path(at))
+        connection = _connect(_there(_path(at), at))
         with contextlib.closing(connection):
             try:
                 found = _rows(connection, sql_text("catalogue/sqlite/tables.sql"))
@@ -1201,12 +1205,27 @@ class SqliteConnector:
 
     def server(self, at: Endpoint, /) -> str:
         """SQLite's version, after a look into the file."""
-        with contextlib.closing(_connect(_path(at))) as connection:
+        with contextlib.closing(_connect(_there(_path(at), at))) as connection:
             try:
                 _rows(connection, "select count(*) from sqlite_schema")
             except sqlite3.Error as error:
                 raise _mapped(error, f"connection {at.name}") from error
         return f"SQLite {sqlite3.sqlite_version}"
+
+
+def _there(path: str, at: Endpoint) -> str:
+    """The path of a file that is there.
+
+    Raises:
+        ConfigError: It is a folder, or nothing.
+    """
+    if Path(path).is_dir():
+        raise ConfigError(
+            f"connection {at.name}: {path} is a folder, not an SQLite file", hint="Name the file that lies in it."
+        )
+    if not Path(path).exists():
+        raise ConfigError(f"connection {at.name}: there is no SQLite file {path}")
+    return path
 
 
 def _spelled(name: str) -> str:

@@ -176,7 +176,9 @@ def progress(*, quiet: bool) -> Iterator[Progress | None]:
         MofNCompleteColumn(),
         TextColumn("{task.fields[told]}"),
         TimeElapsedColumn(),
+        TextColumn("so far,"),
         TimeRemainingColumn(),
+        TextColumn("to go"),
         console=Console(file=sys.stderr),
         transient=True,
     ) as bars:

@@ -55,6 +55,9 @@ class SecretRef:
     def resolve(self) -> Secret:
         """The value, read in the process that connects.
 
+        The environment is read here and not in `etl.settings`: a worker resolves the reference that it was sent, and
+        has no settings.
+
         Raises:
             ConfigError: The variable is not set or the file cannot be read; the reference is named.
         """

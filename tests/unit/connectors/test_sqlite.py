@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, cast
 
@@ -603,3 +604,35 @@ def test_reading_imports_no_pandas(lite: Lite) -> None:
         "assert not {'pandas', 'sqlalchemy', 'dask'} & set(sys.modules)\n"
     )
     subprocess.run([sys.executable, "-c", program], check=True)
+
+
+def test_a_folder_is_not_a_file_wherever_it_is_asked(tmp_path: Path) -> None:
+    at = Endpoint("lite", "sqlite", database=str(tmp_path))
+    for ask in (
+        lambda: CONNECTOR.tables(at),
+        lambda: CONNECTOR.server(at),
+        lambda: CONNECTOR.source(at, Query(table="t")).snapshot(attach_all=print).__enter__(),
+    ):
+        with pytest.raises(ConfigError, match=r"connection lite: .* is a folder, not an SQLite file\. Name the file"):
+            ask()
+    with pytest.raises(ConfigError, match="there is no SQLite file"):
+        CONNECTOR.tables(replace(at, database=str(tmp_path / "none.db")))
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_worker_that_began_after_the_snapshot_does_not_say_that_the_file_changed(lite: Lite) -> None:
+    lite.sql("pragma journal_mode = wal", "create table t(id integer primary key)", "insert into t values (1)")
+    source = lite.source(table="t")
+    with source.snapshot(attach_all=lambda _: None) as at:
+        ask = f"""
+import pickle, sys
+from etl.core.errors import SnapshotLost
+source, at = pickle.loads(bytes.fromhex({pickle.dumps((source, at)).hex()!r}))
+try:
+    source.schema(at)
+except SnapshotLost as error:
+    print(error)
+"""
+        said = subprocess.run([sys.executable, "-c", ask], capture_output=True, text=True, check=True).stdout
+    assert said.startswith(f"this worker began after the snapshot of SQLite file {lite.path}"), said
+    assert "changed" not in said
