@@ -320,6 +320,8 @@ class Staged:
     files: tuple[StagedFile, ...]
     columns: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """Per column counts for the manifest: null, n_rounded, n_saturated, special …; summed over parts."""
+    sketches: Mapping[str, bytes] = field(default_factory=dict)
+    """Per split a sample of the hashes of its feature rows, which tells equal rows in two splits."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from etl.core.errors import CastError, CountMismatch, SchemaError
+from etl.tensors.leaks import RowSketches, compared
 from etl.tensors.stats import PartStats
 from etl.tensors.views import mask_of, valid_of
 
@@ -29,6 +30,8 @@ class Counts:
         self._stats: dict[str, PartStats] = {}
         self._null = dict.fromkeys((c.field.name for c in plan.columns), 0)
         self._dropped = 0
+        self._left_out: dict[str, int] = {}
+        self._sketches = RowSketches(compared(plan))
 
     def take(self, batch: pa.RecordBatch, place: str, first: int) -> pa.RecordBatch:
         """Count a batch, whose first row is number `first` of the part; the rows that stay."""
@@ -65,6 +68,18 @@ class Counts:
         if split not in self._stats:
             self._stats[split] = PartStats([c.field for c in self._plan.columns], self._part)
         self._stats[split].take(batch)
+        if split != "all":
+            self._sketches.take(split, batch)
+
+    def left_out(self, reason: str, rows: int, /) -> None:
+        """Rows that are in no split."""
+        if rows:
+            self._left_out[reason] = self._left_out.get(reason, 0) + rows
+
+    @property
+    def sketches(self) -> dict[str, bytes]:
+        """Split → a sample of the hashes of its feature rows."""
+        return self._sketches.as_bytes()
 
     def _key(self, batch: pa.RecordBatch, row: int) -> str:
         keys = [c.field.name for c in self._plan.columns if c.role == "key"]
@@ -74,7 +89,7 @@ class Counts:
     @property
     def dropped(self) -> dict[str, int]:
         """Reason → rows left out."""
-        return {"null": self._dropped} if self._dropped else {}
+        return ({"null": self._dropped} if self._dropped else {}) | self._left_out
 
     def columns(self, casts: Mapping[str, CastCount]) -> dict[str, dict[str, object]]:
         """Column → what was counted."""

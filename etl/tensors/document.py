@@ -16,6 +16,7 @@ from etl.core.partition import KeyRange, NullKeys, Whole, slice_json
 from etl.tensors import manifest as documents
 from etl.tensors.drift import drift, joined_columns
 from etl.tensors.formats import tfrecord
+from etl.tensors.leaks import leak_checks, leak_warnings
 from etl.tensors.manifest import FileEntry, Manifest
 from etl.tensors.stats import Stats
 from etl.tensors.summary import summary
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from etl.core.partition import Slice
     from etl.tensors.options import Format, WriteOptions
     from etl.tensors.pack import ColumnPlan, PackPlan
-    from etl.tensors.split import SplitRecipe
+    from etl.tensors.split import Splitting
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +52,7 @@ class Making:
     mode: Mode
     format: Format
     plan: PackPlan
-    split: SplitRecipe | None
+    split: Splitting | None
     options: WriteOptions
     requires: Requires
     staged: Sequence[Staged]
@@ -65,7 +66,7 @@ class Making:
     @property
     def warnings(self) -> tuple[Mapping[str, object], ...]:
         """`warnings[]`."""
-        return (*self.plan.warnings, *self.requires.warnings)
+        return (*self.plan.warnings, *self.requires.warnings, *leak_warnings(self.staged))
 
     def manifest(
         self,
@@ -177,7 +178,7 @@ def _document(
         "content_sha256": documents.content_sha256(entries),
         "layout": layout_json(plan, making.options),
         **({"tfrecord_features": tfrecord.features_json(plan)} if making.format == "tfrecord" else {}),
-        "checks": _checks(requires),
+        "checks": [*_checks(requires), *leak_checks(making.staged)],
         "warnings": [dict(w) for w in warnings],
         "signature": None,
     }

@@ -58,11 +58,14 @@ class WriteOptions:
         special: What was given as `--special`, for the manifest.
         order: Rows as the parts come, by `key`, or shuffled.
         seed: Of the shuffle; another seed gives another order.
-        split: Split name → fraction as decimal text, in order; empty: one split named "all".
+        split: Split name → fraction as decimal text, in order; with `split_time` and no key: the end of the split's
+            range, not in it, and of the last split an empty text. Empty: one split named "all".
         split_key: The columns whose hash decides the split.
         split_salt: Another salt gives another split.
         null_key: What a NULL in the split key does.
         allow_float: Whether float columns may be split keys.
+        split_time: The time column: without `split_key` it decides the split, else `time_cut` is of it.
+        time_cut: Beside a split by key: rows of the split "train" from this moment on are left out and counted.
         partition_bytes: Target size of a data file.
         row_group_rows, row_group_bytes: A Parquet row group ends at the first of both (bytes of Arrow data).
         pipeline: The pipeline's name, for the manifest.
@@ -91,6 +94,8 @@ class WriteOptions:
     split_salt: str = ""
     null_key: NullKey = "error"
     allow_float: bool = False
+    split_time: str | None = None
+    time_cut: str | None = None
     partition_bytes: int = 128 << 20
     row_group_rows: int = 1 << 20
     row_group_bytes: int = 64 << 20
@@ -133,19 +138,33 @@ class WriteOptions:
             raise ConfigError(f"--shuffle {self.seed} is negative", hint="A seed is a whole number from 0 on.")
         if self.partition_bytes < 1:
             raise ConfigError(f"--partition-bytes is {self.partition_bytes}; it must be at least 1")
-        if self.split and not self.split_key:
+        self._check_time()
+        if self.split and not self.split_key and self.split_time is None:
             raise ConfigError("--split needs --split-key: the column whose hash decides on which side a row is")
         if self.split_key and not self.split:
             raise ConfigError("--split-key needs --split: names and fractions, such as train=0.8,val=0.2")
-        if self.split_salt and not self.split:
+        if self.split_salt and not self.split_key:
             raise ConfigError("--split-salt needs --split: names and fractions, such as train=0.8,val=0.2")
         for name in self.split:
             if not _SPLIT_NAME.fullmatch(name) or name in {"all", "part"}:
                 raise ConfigError(
                     f"{name!r} cannot be a split's name", hint="Use letters, digits and _, and not all or part."
                 )
-        if self.split:
+        if self.split and self.split_key:
             cumulative_bounds(tuple(self.split.values()))
+
+    def _check_time(self) -> None:
+        if self.split_time is not None and not self.split:
+            raise ConfigError("split_time needs split: names and the ends of their ranges")
+        if self.split_time is not None and self.split_key and self.time_cut is None:
+            raise ConfigError(
+                "split_key and split_time were given together without time_cut",
+                hint="Give one of them, or the moment from which on train rows are left out.",
+            )
+        if self.time_cut is not None and not (self.split_key and self.split_time is not None):
+            raise ConfigError("time_cut needs split_key, which splits, and split_time, the column it is of")
+        if self.time_cut is not None and "train" not in self.split:
+            raise ConfigError("time_cut is of the split train, and there is none of that name")
 
     @property
     def splits(self) -> tuple[str, ...]:

@@ -24,7 +24,7 @@ class ColumnPlan:
 
     Attributes:
         field: The source column.
-        role: feature, target, weight, key, split_key or text.
+        role: feature, target, weight, key, split_key, time or text.
         kind: continuous, integer, categorical, bool, timestamp, date, duration, decimal, embedding, ragged or text.
         dtype: The tensor's dtype; for Parquet the Arrow type in words.
         tensor: The tensor that holds it; "" for Parquet and text.
@@ -102,6 +102,7 @@ def check_names(schema: Schema, options: WriteOptions, /) -> None:
         ("--weight", weight),
         ("--key", options.key),
         ("--split-key", options.split_key),
+        ("split_time", (options.split_time,) if options.split_time is not None else ()),
         ("--nulls", tuple(options.column_nulls)),
     ):
         for name in names:
@@ -154,6 +155,8 @@ def role_of(name: str, options: WriteOptions, /) -> str:
         return "key"
     if name in options.split_key:
         return "split_key"
+    if name == options.split_time:
+        return "time"
     return "feature"
 
 

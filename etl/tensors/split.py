@@ -11,7 +11,7 @@ import unicodedata
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 
 from etl.core.errors import CastError, ConfigError
 from etl.tensors.hashing import words_of
+from etl.tensors.moments import TimeCut, TimeSplit, time_cut, time_split
 from etl.tensors.views import Column, buffer_of, mask_of, valid_of, values_of
 
 if TYPE_CHECKING:
@@ -27,9 +28,12 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from etl.core.schema import Schema
+    from etl.tensors.options import WriteOptions
 
 _WHOLE = 1 << 64
 _LOOK = 1024
+LEFT_OUT = 255
+"""In place of a split's index: the row is in none."""
 
 
 def cumulative_bounds(fractions: Sequence[str], /) -> tuple[int, ...]:
@@ -67,6 +71,7 @@ class SplitRecipe:
         salt: Free text before the key.
         null_key: "error", or "own_group": NULL is the part `-1:`.
         allow_float: Whether float keys are let in (-0.0 as 0.0, shortest round-trip text).
+        cut: Late rows of one split are left out.
     """
 
     names: tuple[str, ...]
@@ -75,11 +80,12 @@ class SplitRecipe:
     salt: str = ""
     null_key: Literal["error", "own_group"] = "error"
     allow_float: bool = False
+    cut: TimeCut | None = None
 
     def as_json(self) -> dict[str, object]:
         """The `split` field of a manifest."""
         lows = (0, *self.bounds[:-1])
-        return {
+        found: dict[str, object] = {
             "method": "hash",
             "key": list(self.key),
             "encoding": "v1",
@@ -89,6 +95,7 @@ class SplitRecipe:
             "null_key": self.null_key,
             "keys_in_two_splits": 0,
         }
+        return found if self.cut is None else found | {"time_cut": self.cut.as_json()}
 
     def check(self, schema: Schema, /) -> None:
         """Hold that the key columns can be keys.
@@ -113,10 +120,10 @@ class SplitRecipe:
         """The split index of every row of a batch, which is part of `place`.
 
         Returns:
-            uint8 [rows], indexes into `names`.
+            uint8 [rows], indexes into `names`, or `LEFT_OUT`.
 
         Raises:
-            CastError: A key is NULL and `null_key` is "error".
+            CastError: A key is NULL and `null_key` is "error", or the time of a row that may be left out is NULL.
         """
         rows = batch.num_rows
         if not rows:
@@ -130,11 +137,18 @@ class SplitRecipe:
                     column=name,
                 )
         messages, codes = key_messages(columns, f"{self.salt}|".encode(), self.key, place)
-        return self._locate(words_of(messages))[codes]
+        found = self._locate(words_of(messages))[codes]
+        if self.cut is not None:
+            found[self.cut.late(batch, found == self.names.index(self.cut.split), place)] = LEFT_OUT
+        return found
 
     def _locate(self, words: NDArray[np.uint64]) -> NDArray[np.uint8]:
         inner = np.array(self.bounds[:-1], dtype=np.uint64)
         return np.searchsorted(inner, words, side="right").astype(np.uint8)
+
+
+Splitting: TypeAlias = SplitRecipe | TimeSplit
+"""How rows are split: by the hash of a key or by time."""
 
 
 def recipe(
@@ -145,9 +159,37 @@ def recipe(
     /,
     *,
     allow_float: bool,
+    cut: TimeCut | None = None,
 ) -> SplitRecipe:
     """The recipe of the user's fractions."""
-    return SplitRecipe(tuple(split), cumulative_bounds(tuple(split.values())), tuple(key), salt, null_key, allow_float)
+    bounds = cumulative_bounds(tuple(split.values()))
+    return SplitRecipe(tuple(split), bounds, tuple(key), salt, null_key, allow_float, cut)
+
+
+def splitting(options: WriteOptions, schema: Schema, /) -> Splitting:
+    """The split that the options ask for, by the hash of a key or by time.
+
+    Raises:
+        ConfigError: A column cannot be a key or a time, or a moment is none of it.
+        SchemaError: A key column is missing.
+    """
+    if options.split_time is not None:
+        schema.require(options.split_time)
+        if not options.split_key:
+            return time_split(options.split, options.split_time, schema)
+    cut = None
+    if options.split_time is not None and options.time_cut is not None:
+        cut = time_cut(options.time_cut, options.split_time, "train", schema)
+    found = recipe(
+        options.split,
+        options.split_key,
+        options.split_salt,
+        options.null_key,
+        allow_float=options.allow_float,
+        cut=cut,
+    )
+    found.check(schema)
+    return found
 
 
 def _has_text(kind: Any) -> bool:
