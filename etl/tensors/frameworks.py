@@ -194,7 +194,8 @@ def _narrowed(array: NDArray[Any], dtype: str, name: str) -> NDArray[Any]:
         raise CastError(
             f"the tensor {name or '(unnamed)'} is {dtype}, and its value {array[at]}{where} cannot be {narrow}, the "
             "widest that JAX has while x64 is off",
-            hint="Turn it on before the first array: jax.config.update('jax_enable_x64', True).",
+            hint="Turn it on before the first array: jax.config.update('jax_enable_x64', True)"
+            + (", or export with --dtype float32 --cast round." if dtype == "float64" else "."),
             column=name,
         )
     warnings.warn(

@@ -111,11 +111,13 @@ class TorchBatches:
             rank, world = place()
         fixed = replace(options, rank=rank, world_size=world, framework="torch", device=None, as_="dict")
         Loader(shards, fixed)
-        # A DataLoader tells iterated datasets by this class; to inherit from it would want torch at import.
-        torch.utils.data.IterableDataset.register(cls)
         # Workers are made anew for each epoch from what this process holds, where nobody iterates: the count of epochs
         # must lie in memory that all of them see, or every epoch would be the first.
-        return cls(shards, fixed, torch.zeros(_WORKERS + 1, dtype=torch.int64).share_memory_())
+        return _known(shards, fixed, torch.zeros(_WORKERS + 1, dtype=torch.int64).share_memory_())
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle so that it is known as a dataset of torch wherever it arrives."""
+        return _known, (self.shards, self.options, self.epochs)
 
     def __len__(self) -> int:
         """Batches of one epoch on this rank."""
@@ -144,3 +146,10 @@ class TorchBatches:
         with closing(loader.every(index, workers)) as batches:
             for batch in batches:
                 yield dict(batch)
+
+
+def _known(shards: Shards, options: LoaderOptions, epochs: Any) -> TorchBatches:
+    """The dataset, after this process's torch was told what it is."""
+    # A DataLoader tells iterated datasets by this class; to inherit from it would want torch at import.
+    require_torch().utils.data.IterableDataset.register(TorchBatches)
+    return TorchBatches(shards, options, epochs)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -93,6 +94,21 @@ def test_t44_epochs_go_on_with_workers_made_anew_kept_or_stopped_early(tmp_path:
     assert [rows_of(batches) for batches in spawned] == want[:2]
     assert [rows_of(batches) for batches in stopped] == [rows[:200] for rows in want]
     assert rows_of(later[0]) == want[2]
+
+
+ELSEWHERE = """
+import pickle, sys
+data = pickle.load(sys.stdin.buffer)
+from torch.utils.data import DataLoader
+print(sorted(n for batch in DataLoader(data, batch_size=None, num_workers=1) for n in batch["n"].tolist()))
+"""
+
+
+def test_batches_that_were_pickled_are_a_dataset_of_torch_where_they_arrive(tmp_path: Path) -> None:
+    data = made(tmp_path / "d", 10).split("all").torch_iterable(3, shuffle=True)
+    done = subprocess.run([sys.executable, "-W", "error", "-c", ELSEWHERE], cwd=ROOT, input=pickle.dumps(data),
+                          capture_output=True, check=False)  # fmt: skip
+    assert (done.returncode, done.stdout.decode().strip()) == (0, str(list(range(10)))), done.stderr.decode()
 
 
 def test_rows_by_index_under_torchs_samplers(tmp_path: Path) -> None:

@@ -6,7 +6,9 @@ import json
 import pickle
 import subprocess
 import sys
+import tomllib
 import warnings
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,10 +26,10 @@ from tests.datasets import export
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from etl.tensors.options import Format
 
+ROOT = Path(__file__).resolve().parents[3]
 BEYOND = 2**53 + 1
 
 
@@ -205,6 +207,17 @@ def test_a_batch_pads_its_lists_and_refuses_what_their_dtype_does_not_hold() -> 
         halves.padded("t", 2, 257)
 
 
+@given(lists=st.lists(st.lists(st.integers(-128, 127), max_size=6), max_size=8), pad=st.integers(-128, 127),
+       width=st.none() | st.integers(0, 8))  # fmt: skip
+def test_padded_lists_are_what_python_would_pad(lists: list[list[int]], pad: int, width: int | None) -> None:
+    values = np.array([v for one in lists for v in one], np.int8)
+    offsets = np.cumsum([0, *map(len, lists)], dtype=np.int64)
+    found = Batch.of({"t.values": values, "t.offsets": offsets}).padded("t", width, pad)
+    wide = max(map(len, lists), default=0) if width is None else width
+    assert (found.shape, found.dtype) == ((len(lists), wide), np.int8)
+    assert found.tolist() == [(one + [pad] * wide)[:wide] for one in lists]
+
+
 BLOCKED = """
 import importlib.abc, json, sys
 
@@ -240,6 +253,8 @@ def test_t49_numpy_needs_no_framework_and_a_missing_one_is_named(tmp_path: Path)
     said = json.loads(done.stdout)
     assert sorted(n for batch in said["loader"] for n in batch) == [7, 8, 9]
     assert (said["x"], said["row"], said["take"]) == ([[0x3F80], [0x4000], [0x4040]], 8, [9, 7])
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     for framework in ("torch", "jax", "tensorflow"):
+        assert framework in extras
         assert f"pip install 'cuetl[{framework}]'" in said[framework]
     assert "cupy-cuda12x" in said["cupy"]
