@@ -207,6 +207,19 @@ def test_a_batch_pads_its_lists_and_refuses_what_their_dtype_does_not_hold() -> 
         halves.padded("t", 2, 257)
 
 
+def test_a_batch_is_a_mapping_that_pickles_and_compares_by_identity() -> None:
+    batch = Batch.of({"x": np.arange(4.0), "y": np.zeros(2)})
+    again = pickle.loads(pickle.dumps(batch))
+    assert (list(again), again["x"].tolist(), again.dtypes) == (["x", "y"], [0, 1, 2, 3], batch.dtypes)
+    assert len({batch, again, batch}) == 2
+    assert batch != again
+    assert "x" in batch
+    assert batch.get("z") is None
+    with pytest.raises(KeyError):
+        batch["z"]
+    assert repr(batch) == "Batch(x [4] float64, y [2] float64; numpy)"
+
+
 @given(lists=st.lists(st.lists(st.integers(-128, 127), max_size=6), max_size=8), pad=st.integers(-128, 127),
        width=st.none() | st.integers(0, 8))  # fmt: skip
 def test_padded_lists_are_what_python_would_pad(lists: list[list[int]], pad: int, width: int | None) -> None:
