@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import numpy as np
@@ -14,6 +15,7 @@ import numpy as np
 from etl.core.errors import ConfigError
 from etl.tensors.ahead import Ahead
 from etl.tensors.batch import Batch
+from etl.tensors.crossing import crossing
 from etl.tensors.frameworks import framework_of, place
 from etl.tensors.order import BLOCK_ROWS, Order, Piece, Run, Steps, default_window, rows_of
 from etl.tensors.shards import Rooms, items_of
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from etl.tensors.crossing import Crossing
     from etl.tensors.shards import Shards
 
 Mode: TypeAlias = Literal["train", "eval"]
@@ -273,6 +276,7 @@ class Loader:
             names=self._names,
             options=self._options,
             framework=self._framework,
+            crossing=crossing(self._framework, self._options.device),
         )
 
     def _steps(self) -> Steps:
@@ -339,6 +343,7 @@ class LoaderIterator:
         self._step = stages.first
         self._steps = len(stages.steps)
         self._done = False
+        self._crossing = stages.crossing
         self._batches = stages.batches()
 
     def __iter__(self) -> LoaderIterator:
@@ -354,6 +359,7 @@ class LoaderIterator:
             if not self._steps:
                 self._loader._handed(self._token, self._epoch, 0, 0)  # noqa: SLF001 - one thing in two classes
             raise
+        self._crossing.received(_parts(batch))
         self._step += 1
         self._loader._handed(self._token, self._epoch, self._step, self._steps)  # noqa: SLF001 - as above
         return batch
@@ -377,6 +383,7 @@ class _Stages:
     names: tuple[str, ...]
     options: LoaderOptions
     framework: str
+    crossing: Crossing
 
     def batches(self) -> Generator[Any, None, None] | Ahead[Any]:
         """Batches as the caller gets them."""
@@ -395,7 +402,7 @@ class _Stages:
         words[VALID] = "bool"
         try:
             for arrays in host:
-                batch = Batch.of(arrays, framework=self.framework, device=self.options.device, dtypes=words)
+                batch = self.crossing.made(partial(self.batch, arrays, words))
                 del arrays
                 found = tuple(batch.values()) if self.options.as_ == "tuple" else batch
                 del batch
@@ -403,6 +410,10 @@ class _Stages:
                 del found
         finally:
             host.close()
+
+    def batch(self, arrays: Arrays, words: Mapping[str, str]) -> Batch:
+        """Arrays handed over."""
+        return Batch.of(arrays, framework=self.framework, device=self.crossing.device, dtypes=words)
 
     def arrays(self) -> Generator[Arrays, None, None]:
         """The batches of this rank as arrays that nobody else has."""
