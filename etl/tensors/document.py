@@ -15,6 +15,7 @@ from etl.core.canonical import canonical_json
 from etl.core.partition import KeyRange, NullKeys, Whole, slice_json
 from etl.tensors import manifest as documents
 from etl.tensors.drift import drift, joined_columns
+from etl.tensors.encode import MAPPED
 from etl.tensors.formats import tfrecord
 from etl.tensors.leaks import leak_checks, leak_warnings
 from etl.tensors.manifest import FileEntry, Manifest
@@ -176,7 +177,7 @@ def _document(
         "order": {**making.order, "scope": "version" if making.mode == "append" else "dataset"},
         "scores": [],
         "content_sha256": documents.content_sha256(entries),
-        "layout": layout_json(plan, making.options),
+        "layout": layout_json(plan, making.options, making.format),
         **({"tfrecord_features": tfrecord.features_json(plan)} if making.format == "tfrecord" else {}),
         "checks": [*_checks(requires), *leak_checks(making.staged)],
         "warnings": [dict(w) for w in warnings],
@@ -327,10 +328,10 @@ def tensors_json(plan: PackPlan, /) -> list[dict[str, object]]:
     return list(found.values())
 
 
-def layout_json(plan: PackPlan, options: WriteOptions, /) -> dict[str, object]:
-    """`layout` of the manifest."""
+def layout_json(plan: PackPlan, options: WriteOptions, format_: Format, /) -> dict[str, object]:
+    """`layout` of the manifest; records and table rows are at no known place, so nothing is said of theirs."""
     layout: dict[str, object] = {"kind": plan.layout, "target_bytes": options.partition_bytes}
-    if plan.layout != "table":
+    if format_ in MAPPED:
         layout.update({"row_multiple": 4096, "header_align": 4096, "block_rows": 4096, "window_rows": 1 << 18})
     return layout
 

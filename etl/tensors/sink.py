@@ -155,7 +155,7 @@ def check_append(
             f"{target} holds {live.format} files and cannot take {format_} ones", hint=f"Use --format {live.format}."
         )
     have = live.document.get("layout")
-    layout = layout_json(plan, options)
+    layout = layout_json(plan, options, format_)
     if not isinstance(have, dict) or have.get("kind") != layout["kind"]:
         raise ConfigError(
             f"{target} has the layout {have.get('kind') if isinstance(have, dict) else have}, not {layout['kind']}",

@@ -368,6 +368,7 @@ def test_t20_what_tfrecord_does_not_hold_is_refused_by_column_and_type(tmp_path:
     manifest = open_dataset(tmp_path / "out").manifest
     features: Any = manifest.document["tfrecord_features"]
     assert features["b"] == {"type": "int64", "dtype": "bool", "shape": [], "ragged": False}
+    assert manifest.document["layout"] == {"kind": "columns", "target_bytes": 128 << 20}
     columns: dict[object, Any] = {c["name"]: c for c in manifest.columns}
     assert [columns[n]["cast"]["n_rounded"] for n in ("f", "b", "u", "d")] == [1, 0, 0, 0]  # six digits
     with pytest.raises(ConfigError, match=r"fill=1e39 of column f: .*float32"):
