@@ -12,9 +12,9 @@ import json
 import re
 import threading
 import time
-import uuid
 from dataclasses import dataclass, field, replace
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Self
 
 import numpy as np
@@ -24,7 +24,7 @@ from sqlalchemy import exc, types
 from sqlalchemy.dialects import registry as dialects
 
 from connectors.base import Capabilities, Facts, KeyFacts, KeyStep, Obstacle, TableInfo
-from connectors.sqltext import Text, parse_table_name, prepare, quote_name, quote_text, wrap
+from connectors.sqltext import Text, key_condition, literal, parse_table_name, prepare, quote_name, quote_text, wrap
 from etl.core.arrow_types import HEX, parse_type
 from etl.core.buffers import booleans, decimals, fixed, variable
 from etl.core.errors import (
@@ -590,27 +590,6 @@ class _Relation:
         return f"select {projection} from {self.table}" + (f" where {where}" if where else "")  # noqa: S608 - quoted names
 
 
-def _literal(dialect: str) -> Callable[[object], str]:
-    def literal(value: object) -> str:
-        match value:
-            case None:
-                return "null"
-            case bool():
-                return str(int(value))
-            case int() | float() | Decimal():
-                return str(value)
-            case bytes():
-                return f"x'{value.hex()}'"
-            case dt.datetime():
-                naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
-                return quote_text(naive.isoformat(sep=" "), dialect)
-            case uuid.UUID() | dt.date():
-                return quote_text(str(value), dialect)
-        return quote_text(str(value), dialect)
-
-    return literal
-
-
 @dataclass(frozen=True, slots=True)
 class GenericSource:
     """One table or query of any SQLAlchemy dialect.
@@ -716,8 +695,7 @@ class GenericSource:
             f"from ({ordered} where {name} is not null) as cuetl_n) as cuetl_r group by k order by k"
         )
         found = _run(connection, sql).all()
-        literal = _literal(self.dialect)
-        steps = tuple(KeyStep((literal(bound),), float(count)) for bound, count in map(tuple, found))
+        steps = tuple(KeyStep((literal(bound, self.dialect),), float(count)) for bound, count in map(tuple, found))
         return KeyFacts(
             (key,), steps, null_rows=max(0.0, rows - sum(s.rows for s in steps)), origin="one query over the key"
         )
@@ -819,24 +797,16 @@ class GenericSource:
         return quote_name(name, self.dialect)
 
     def _predicate(self, part: Partition) -> str:
-        match part.slice:
-            case Whole():
-                return ""
-            case NullKeys(column):
-                return f"{self._quote(column)} is null"
-            case KeyRange((column,), low, high, nulls):
-                name = self._quote(column)
-                ends = [f"{name} >= {low[0]}"] if low else []
-                ends += [f"{name} < {high[0]}"] if high else []
-                if not ends:
-                    return "" if nulls else f"{name} is not null"
-                return f"({' and '.join(ends)} or {name} is null)" if nulls else " and ".join(ends)
-        raise ConfigError(f"{self.dialect} cannot read a part by {type(part.slice).__name__}")
+        return key_condition(part.slice, self.dialect)
 
     def _target(self) -> tuple[Text | None, str]:
         if self.query.sql is not None:
-            literal = _literal(self.dialect)
-            text = prepare(self.query.sql, dialect=self.dialect, params=self.query.params, quote_literal=literal)
+            text = prepare(
+                self.query.sql,
+                dialect=self.dialect,
+                params=self.query.params,
+                quote_literal=partial(literal, dialect=self.dialect),
+            )
             return text, ""
         return None, ".".join(map(self._quote, parse_table_name(self.query.table or "", self.dialect)))
 

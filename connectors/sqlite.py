@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass, field, replace
 from datetime import UTC, date, datetime
 from decimal import ROUND_HALF_UP, Context, Decimal
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Self
 from urllib.parse import quote as percent
@@ -28,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from connectors.base import Capabilities, Facts, KeyFacts, KeyStep, Obstacle, TableInfo
-from connectors.sqltext import Text, parse_table_name, prepare, quote_name, quote_text, wrap
+from connectors.sqltext import Text, key_condition, literal, parse_table_name, prepare, quote_name, wrap
 from etl.core.arrow_types import HEX, parse_type
 from etl.core.buffers import booleans, decimals, fixed, short_decimals, variable
 from etl.core.errors import (
@@ -653,45 +654,9 @@ class _Relation:
         return sql if limit is None else f"{sql} limit {limit}"
 
 
-def _literal(value: object) -> str:
-    """A typed literal of a parameter."""
-    match value:
-        case None:
-            return "null"
-        case bool():
-            return str(int(value))
-        case int():
-            return str(value)
-        case float():
-            return {"inf": "9e999", "-inf": "-9e999", "nan": "null"}.get(repr(value), repr(value))
-        case bytes():
-            return f"x'{value.hex()}'"
-        case datetime():
-            naive = value.astimezone(UTC).replace(tzinfo=None) if value.tzinfo else value
-            return quote_text(naive.isoformat(sep=" "), DIALECT)
-        case date():
-            return quote_text(value.isoformat(), DIALECT)
-        case Decimal():
-            return str(value)
-        case _:
-            return quote_text(str(value), DIALECT)
-
-
 def _predicate(part: Partition) -> str:
     """The condition of a part; "" for all rows."""
-    match part.slice:
-        case Whole():
-            return ""
-        case NullKeys(column):
-            return f"{quote_name(column, DIALECT)} is null"
-        case KeyRange((column,), low, high, nulls):
-            name = quote_name(column, DIALECT)
-            ends = [f"{name} >= {low[0]}"] if low else []
-            ends += [f"{name} < {high[0]}"] if high else []
-            if not ends:
-                return "" if nulls else f"{name} is not null"
-            return f"({' and '.join(ends)} or {name} is null)" if nulls else " and ".join(ends)
-    raise ConfigError(f"SQLite cannot read a part by {type(part.slice).__name__}")
+    return key_condition(part.slice, DIALECT)
 
 
 @dataclass(frozen=True, slots=True)
@@ -978,7 +943,12 @@ class SqliteSource:
 
     def _target(self) -> tuple[Text | None, tuple[str, ...]]:
         if self.query.sql is not None:
-            text = prepare(self.query.sql, dialect=DIALECT, params=self.query.params, quote_literal=_literal)
+            text = prepare(
+                self.query.sql,
+                dialect=DIALECT,
+                params=self.query.params,
+                quote_literal=partial(literal, dialect=DIALECT),
+            )
             return text, ()
         return None, parse_table_name(self.query.table or "", DIALECT)
 

@@ -7,15 +7,21 @@ as not allowed, so a text is rather read in one part than split wrongly.
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import re
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import TYPE_CHECKING, Final, NamedTuple
 
 from etl.core.errors import ConfigError
+from etl.core.partition import KeyRange, NullKeys, Whole
 from etl.core.schema import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from etl.core.partition import Slice
 
 ALIAS: Final = "cuetl_q"
 """The name of the derived table that `wrap` makes."""
@@ -536,3 +542,44 @@ def parse_table_name(name: str, dialect: str, /) -> tuple[str, ...]:
         if end == len(name):
             return tuple(parts)
         at = end + 1
+
+
+def literal(value: object, /, dialect: str) -> str:
+    """A typed literal of a parameter or bound; dates and times are their ISO text, which the store reads as such."""
+    match value:
+        case None:
+            return "null"
+        case bool():
+            return str(int(value))
+        case float() if not math.isfinite(value):
+            # SQLite has no words for them; elsewhere the number is refused as too large.
+            return "null" if math.isnan(value) else f"{'-' if value < 0 else ''}9e999"
+        case int() | float() | Decimal():
+            return str(value)
+        case bytes():
+            return f"x'{value.hex()}'"
+        case dt.datetime():
+            naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
+            return quote_text(naive.isoformat(sep=" "), dialect)
+    return quote_text(str(value), dialect)
+
+
+def key_condition(part: Slice, /, dialect: str) -> str:
+    """The condition of a part by one key column; "" for all rows.
+
+    Raises:
+        ConfigError: The store cannot read such a part.
+    """
+    match part:
+        case Whole():
+            return ""
+        case NullKeys(column):
+            return f"{quote_name(column, dialect)} is null"
+        case KeyRange((column,), low, high, nulls):
+            name = quote_name(column, dialect)
+            ends = [f"{name} >= {low[0]}"] if low else []
+            ends += [f"{name} < {high[0]}"] if high else []
+            if not ends:
+                return "" if nulls else f"{name} is not null"
+            return f"({' and '.join(ends)} or {name} is null)" if nulls else " and ".join(ends)
+    raise ConfigError(f"{dialect} cannot read a part by {type(part).__name__}")

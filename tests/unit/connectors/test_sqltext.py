@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
+import math
 import sqlite3
+from decimal import Decimal
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import given
@@ -11,6 +15,8 @@ from hypothesis import strategies as st
 from connectors.sqltext import (
     SimpleSelect,
     Text,
+    key_condition,
+    literal,
     parse_table_name,
     prepare,
     quote_name,
@@ -19,6 +25,10 @@ from connectors.sqltext import (
     wrap,
 )
 from etl.core.errors import ConfigError
+from etl.core.partition import KeyRange, NullKeys, Pages, Whole
+
+if TYPE_CHECKING:
+    from etl.core.partition import Slice
 
 DIALECTS = ("postgresql", "mysql", "sqlite", "mssql", "oracle", "duckdb", "other")
 
@@ -245,3 +255,45 @@ def test_names_that_are_none_are_refused(name: str) -> None:
 def test_quoted_names_come_back(parts: list[str], dialect: str) -> None:
     written = ".".join(quote_name(p, dialect) for p in parts)
     assert parse_table_name(written, dialect) == tuple(parts)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        (None, "null"),
+        (True, "1"),
+        (-3, "-3"),
+        (0.1, "0.1"),
+        (math.inf, "9e999"),
+        (-math.inf, "-9e999"),
+        (math.nan, "null"),
+        (Decimal("1.10"), "1.10"),
+        (b"\x00'", "x'0027'"),
+        (dt.date(2024, 2, 29), "'2024-02-29'"),
+        (dt.datetime(2024, 2, 29, 1, 2, 3, 4), "'2024-02-29 01:02:03.000004'"),  # noqa: DTZ001 - naive stays naive
+        (dt.datetime(2024, 2, 29, 1, tzinfo=dt.timezone(dt.timedelta(hours=2))), "'2024-02-28 23:00:00'"),
+        ("it's", "'it''s'"),
+    ],
+)
+def test_literals_are_typed_and_quoted(value: object, text: str) -> None:
+    assert literal(value, "sqlite") == text
+
+
+@pytest.mark.parametrize(
+    ("part", "condition"),
+    [
+        (Whole(), ""),
+        (NullKeys("a b"), '"a b" is null'),
+        (KeyRange(("k",), None, None), '"k" is not null'),
+        (KeyRange(("k",), None, None, nulls=True), ""),
+        (KeyRange(("k",), ("1",), ("5",)), '"k" >= 1 and "k" < 5'),
+        (KeyRange(("k",), ("1",), None, nulls=True), '("k" >= 1 or "k" is null)'),
+    ],
+)
+def test_a_part_by_one_key_is_a_condition(part: Slice, condition: str) -> None:
+    assert key_condition(part, "sqlite") == condition
+
+
+def test_a_part_by_pages_is_refused_by_stores_without_pages() -> None:
+    with pytest.raises(ConfigError, match="sqlite cannot read a part by Pages"):
+        key_condition(Pages(0, 4), "sqlite")
