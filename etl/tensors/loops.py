@@ -1,4 +1,3 @@
-
 """The compiled loops of statistics: one pass over a column's buffers, added to a state of int64 words.
 
 Imported only to compile them. Functions take and return int64 (addresses, counts), allocate nothing and raise nothing.

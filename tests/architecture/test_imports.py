@@ -110,7 +110,7 @@ def test_importing_every_module_but_the_driver_files_is_light() -> None:
 @pytest.mark.parametrize("place", DRIVERS)
 def test_each_place_for_drivers_is_needed(place: str) -> None:
     inside = [name for name in modules() if belongs(name, (place,))]
-    assert any(imports_of(name) & HEAVY for name in inside), inside
+    assert any(imports_of(name) & HEAVY or imported_by([name]) & HEAVY for name in inside), inside
 
 
 def test_the_command_line_starts_without_anything_heavy() -> None:
