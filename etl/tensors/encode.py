@@ -105,10 +105,17 @@ def spans(entry: FileEntry, format_: str, locate: Callable[[str], Path], /) -> d
     return found
 
 
-def features_of(manifest: Manifest, /) -> dict[str, Mapping[str, object]]:
-    """`tfrecord_features` of a manifest: feature → type, dtype, shape, ragged."""
+def features_of(manifest: Manifest, /) -> dict[str, tfrecord.Feature]:
+    """`tfrecord_features` of a manifest.
+
+    Raises:
+        Damaged: They are not what this code writes.
+    """
     found = manifest.document.get("tfrecord_features")
-    return {str(n): one for n, one in found.items() if isinstance(one, dict)} if isinstance(found, dict) else {}
+    try:
+        return {str(n): tfrecord.Feature.from_json(one) for n, one in dict(found).items()}  # type: ignore[call-overload]
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise Damaged(f"version {manifest.version} lists no features of TFRecord files: {error!r}") from error
 
 
 def reading(manifest: Manifest, folder: Path, /) -> str:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
 from etl.logs import redact
+from etl.tensors.encode import reading
 from etl.tensors.showing import lineage, looks, versions
 from etl.tensors.storage import failed
 
@@ -92,6 +93,8 @@ def fragment(path: Path, manifest: Manifest, chain: Sequence[Manifest], /) -> st
     ]
     if len(manifest.splits) > 1:
         pieces += [_by_split(manifest)]
+    if manifest.format == "tfrecord":
+        pieces += [f'<h2>Reading</h2><pre style="overflow:auto">{_text(reading(manifest, path))}</pre>']
     pieces += [_tensors(manifest), _lineage(manifest), _versions(chain), _files(manifest), "</div>"]
     return "".join(pieces)
 

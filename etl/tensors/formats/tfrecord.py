@@ -8,8 +8,8 @@ the same columns, and a mask where numbers need fewer bytes than in other rows; 
 
 from __future__ import annotations
 
-from dataclasses import replace
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Self, TypeAlias
 
 import numpy as np
 
@@ -43,6 +43,35 @@ _FLOAT_LIST, _INT_LIST, _FIRST, _SECOND = b"\x12", b"\x1a", b"\x0a", b"\x12"
 
 Size: TypeAlias = "int | NDArray[np.int64]"
 """Bytes of a field: the same in every row, or one number for each."""
+
+
+@dataclass(frozen=True, slots=True)
+class Feature:
+    """How a tensor is stored.
+
+    Attributes:
+        type: int64 or float32.
+        dtype: Of the tensor, in words.
+        shape: Of one row.
+        ragged: Whether a row has any number of them.
+    """
+
+    type: str
+    dtype: str
+    shape: tuple[int, ...]
+    ragged: bool
+
+    @classmethod
+    def from_json(cls, entry: Mapping[str, object], /) -> Self:
+        """The object of a manifest.
+
+        Raises:
+            TypeError, ValueError, KeyError: It is none. What is read here stands in the code that `reading` gives.
+        """
+        type_, dtype, shape = str(entry["type"]), str(entry["dtype"]), entry["shape"]
+        if type_ not in {"int64", "float32"} or dtype not in ITEM_BYTES or not isinstance(shape, list):
+            raise ValueError(f"{type_}, {dtype}, {shape}")
+        return cls(type_, dtype, tuple(int(n) for n in shape), entry["ragged"] is True)
 
 
 class _Piece(NamedTuple):
@@ -110,7 +139,7 @@ def features_json(plan: PackPlan, /) -> dict[str, dict[str, object]]:
     }
 
 
-def reading(features: Mapping[str, Mapping[str, object]], folder: str, split: str, /) -> str:
+def reading(features: Mapping[str, Feature], folder: str, split: str, /) -> str:
     """Python that reads a split in row order with TensorFlow.
 
     Args:
@@ -120,9 +149,9 @@ def reading(features: Mapping[str, Mapping[str, object]], folder: str, split: st
     """
     lines = ["import json, pathlib", "import tensorflow as tf", f"folder = pathlib.Path({folder!r})", "features = {"]
     for name, one in features.items():
-        kind = f"tf.{one.get('type')}"
-        made = f"RaggedFeature({kind})" if one.get("ragged") else f"FixedLenFeature({one.get('shape')}, {kind})"
-        note = "" if one.get("dtype") == one.get("type") else f"  # was {one.get('dtype')}"
+        kind = f"tf.{one.type}"
+        made = f"RaggedFeature({kind})" if one.ragged else f"FixedLenFeature({list(one.shape)}, {kind})"
+        note = "" if one.dtype == one.type else f"  # was {one.dtype}"
         lines.append(f"    {name!r}: tf.io.{made},{note}")
     lines += [
         "}",

@@ -22,6 +22,7 @@ from etl.tensors import crc32c
 from etl.tensors.dataset import open_dataset
 from etl.tensors.encode import mapped
 from etl.tensors.formats import npy, torch
+from etl.tensors.operations import compact
 from etl.tensors.options import WriteOptions
 from tests.datasets import export
 from tests.records import crc32c as crc32c_by_byte
@@ -409,3 +410,14 @@ def test_tfrecord_is_not_mapped_but_says_how_it_is_read(tmp_path: Path) -> None:
     compile(text, "reading", "exec")
     assert "'b': tf.io.FixedLenFeature([], tf.int64),  # was bool" in text
     assert "'tags.values': tf.io.RaggedFeature(tf.int64),  # was int32" in text
+    with pytest.raises(ConfigError, match="compact is not made for tfrecord files"):
+        compact(tmp_path / "out")
+
+
+def test_how_to_read_is_never_code_of_a_manifest(tmp_path: Path) -> None:
+    export(tmp_path / "out", pa.table({"'+evil()+'": [1]}), fmt="tfrecord")
+    assert repr("'+evil()+'") in str(open_dataset(tmp_path / "out").summary()["reading"])
+    path = tmp_path / "out" / "_manifest.json"
+    path.write_text(path.read_text().replace('"type":"int64"', '"type":"int64),evil("'))
+    with pytest.raises(Damaged, match="lists no features of TFRecord files"):
+        open_dataset(tmp_path / "out").summary()
