@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from etl.tensors.pack import PackPlan
 
 KEEP = 1024
+_SLICE = 1 << 16
 _ONE = np.uint64(0x9E3779B97F4A7C15)
 _TWO = np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
@@ -57,15 +58,17 @@ class RowSketches:
 
     def take(self, split: str, batch: pa.RecordBatch, /) -> None:
         """Rows that went to a split."""
-        if not self._columns or not batch.num_rows:
+        if not self._columns:
             return
+        for start in range(0, batch.num_rows, _SLICE):
+            self._take(split, row_hashes(batch.slice(start, _SLICE), self._columns))
+
+    def _take(self, split: str, found: NDArray[np.uint64]) -> None:
         have = self._least.get(split)
-        found = row_hashes(batch, self._columns)
         if have is not None and len(have) == KEEP:
             found = found[found < have[-1]]
-        if not len(found):
-            return
-        self._least[split] = np.unique(found if have is None else np.concatenate([have, found]))[:KEEP]
+        if len(found):
+            self._least[split] = np.unique(found if have is None else np.concatenate([have, found]))[:KEEP]
 
     def as_bytes(self) -> dict[str, bytes]:
         """Split → its least hashes, ascending, as bytes that travel."""
@@ -159,7 +162,8 @@ def _values(column: Column) -> NDArray[np.uint64]:
         size = kind.list_size
         return _of_items(column.values.slice(column.offset * size, len(column) * size), np.full(len(column), size))
     if types.is_list(kind) or types.is_large_list(kind):
-        counted: Column = pc.fill_null(pc.list_value_length(column), 0)
+        counted: Column = pc.list_value_length(column)
+        counted = pc.fill_null(counted, 0)
         lengths = values_of(counted, f"i{column.offsets.type.bit_width // 8}")
         return _of_items(column.flatten(), lengths.astype(np.int64))
     if types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind):

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
 
 _TEMPORARY = re.compile(r"(\.[0-9a-f]{8})?\.tmp$")
 """What a file's name ends in until it is published: a token of the attempt, where there was one."""
+_PIECE_BYTES = 16 << 20
+"""A batch above this is worked on in pieces."""
 
 
 class PartFiles(Protocol):
@@ -139,6 +141,18 @@ class DatasetSink:
             check_append(live, self.format, plan, split, options, path)
             check_order(live, how, path)
         return plan, split, live
+
+
+def bounded(batches: Iterator[pa.RecordBatch], /) -> Iterator[pa.RecordBatch]:
+    """The same rows in batches of at most some 16 MiB: what is made of a batch on the way is as large as the batch."""
+    for batch in batches:
+        pieces = min(-(-batch.nbytes // _PIECE_BYTES), batch.num_rows)
+        rows = -(-batch.num_rows // max(1, pieces))
+        waiting = [batch.slice(i * rows, rows) for i in reversed(range(pieces))] if pieces > 1 else [batch]
+        # The reader may use a batch's memory again only when nobody holds the batch, and this loop would.
+        del batch
+        while waiting:
+            yield waiting.pop()
 
 
 def check_append(
@@ -273,7 +287,7 @@ class DatasetSession:
             runs = Runs(self.folder, self.ordering, self.plan, f".{token}.tmp", place, limit)
         rows = 0
         try:
-            for batch in batches:
+            for batch in bounded(batches):
                 first = rows
                 rows += batch.num_rows
                 kept = counts.take(batch, place, first)

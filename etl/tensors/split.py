@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _WHOLE = 1 << 64
 _LOOK = 1024
+_SLICE = 1 << 17
 LEFT_OUT = 255
 """In place of a split's index: the row is in none."""
 
@@ -125,14 +126,16 @@ class SplitRecipe:
         Raises:
             CastError: A key is NULL and `null_key` is "error", or the time of a row that may be left out is NULL.
         """
-        rows = batch.num_rows
-        if not rows:
-            return np.zeros(0, dtype=np.uint8)
+        # In slices, so that the texts of a large batch are not in memory all at once.
+        found = [self._assign(batch.slice(i, _SLICE), place) for i in range(0, batch.num_rows, _SLICE)]
+        return np.concatenate(found) if found else np.zeros(0, np.uint8)
+
+    def _assign(self, batch: pa.RecordBatch, place: str) -> NDArray[np.uint8]:
         columns = [batch.column(batch.schema.get_field_index(n)) for n in self.key]
         for name, column in zip(self.key, columns, strict=True):
             if column.null_count and self.null_key == "error":
                 raise CastError(
-                    f"the split key {name} is NULL in {column.null_count} of {rows} rows looked at in {place}",
+                    f"the split key {name} is NULL in {column.null_count} of {len(column)} rows looked at in {place}",
                     hint="Leave such rows out in the query, or split by another column.",
                     column=name,
                 )
@@ -292,11 +295,6 @@ def _parts(texts: Column, prefix: bytes, *, null: bool) -> Column:
     at: Column = pa.array(places)
     parts: Column = pc.binary_join_element_wise(heads.take(at), texts, _scalar(b""))
     return pa.concat_arrays([parts, pa.array([prefix + b"-1:"], pa.large_binary())]) if null else parts
-
-
-def key_texts(values: Column, /) -> list[bytes]:
-    """The key text of each value (no NULLs), as `key_column`."""
-    return list(key_column(values).to_pylist())
 
 
 def key_column(values: Column, /) -> Column:

@@ -5,6 +5,9 @@ from __future__ import annotations
 import datetime as dt
 import hashlib
 import json
+import shutil
+import subprocess
+import sys
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -23,6 +26,7 @@ from etl.tensors.dataset import open_dataset
 from etl.tensors.leaks import KEEP, row_hashes, shared_rows
 from etl.tensors.options import WriteOptions
 from tests.cases.exporting import Exports
+from tests.command import ROOT
 from tests.datasets import export
 
 if TYPE_CHECKING:
@@ -137,6 +141,43 @@ def test_t_38_many_small_parts_give_few_files(tmp_path: Path, split: dict[str, s
     for name in dataset.splits:
         keys = dataset.split(name).tensors()["k"]
         assert (np.diff(keys) > 0).all()
+
+
+def test_t_38_a_dataset_is_opened_by_one_file(tmp_path: Path) -> None:
+    export(tmp_path / "out", pa.table({"k": np.arange(100)}), 5, fmt="safetensors")
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(tmp_path / "out" / "_manifest.json", alone)
+    dataset = open_dataset(alone, verify="none")
+    assert (len(dataset), dataset.splits) == (100, ("all",))
+
+
+GREEDY = """
+import resource, sys
+from pathlib import Path
+import numpy as np, pyarrow as pa
+from etl.core.partition import Pages, Partition
+from etl.tensors.options import WriteOptions
+from tests.datasets import begin, requires
+rows = 8_000_000
+table = pa.table({"k": np.arange(rows), "v": np.arange(rows) * 0.5})
+options = WriteOptions(features=("v",), split={"a": "0.9", "b": "0.1"}, split_key=("k",), partition_bytes=8 << 20)
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+session = begin(Path(sys.argv[1]), table, fmt="safetensors", options=options)
+staged = [session.stage(Partition(0, Pages(0, 1)), 1, iter(table.combine_chunks().to_batches()))]
+session.commit(staged, requires=requires(staged, "r1"))
+print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+"""
+
+
+@pytest.mark.slow
+def test_t_39_one_large_batch_is_written_within_a_bound(tmp_path: Path) -> None:
+    # 122 MiB in one batch; it is written in pieces of 16 MiB to files of 8 MiB.
+    done = subprocess.run(
+        [sys.executable, "-c", GREEDY, str(tmp_path / "out")], capture_output=True, text=True, check=True, cwd=ROOT
+    )
+    assert int(done.stdout) < 256 << 10
+    assert len(open_dataset(tmp_path / "out")) == 8_000_000
 
 
 def test_t_50_damage_is_found(tmp_path: Path) -> None:

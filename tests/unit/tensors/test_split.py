@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from etl.core.errors import CastError, ConfigError
 from etl.core.schema import Field, Schema
 from etl.tensors.hashing import first_words
-from etl.tensors.split import SplitRecipe, cumulative_bounds, key_texts
+from etl.tensors.split import SplitRecipe, cumulative_bounds, key_column
 
 pa: Any = arrow  # the stubs do not know NumPy arrays and short lists as columns
 
@@ -79,7 +79,7 @@ def test_a_first_column_does_not_run_into_the_second() -> None:
     ids=["bool", "decimal", "decimal0", "bytes", "uuid", "date", "timestamp", "float", "uint64", "int64"],
 )
 def test_key_texts_follow_the_table(values: Any, texts: list[bytes]) -> None:
-    assert key_texts(values) == texts
+    assert key_column(values).to_pylist() == texts
 
 
 @given(st.lists(st.one_of(st.none(), st.integers(-(2**63), 2**63 - 1)), max_size=60), st.integers(0, 60), st.data())
