@@ -212,6 +212,8 @@ def erase(path: str, keys: Sequence[str], /, *, dry_run: bool, as_json: bool, de
     """
     process.prepare(None, debug=debug)
     found = erasure.erase(path, keys, dry_run=dry_run)
+    for name in found.linked:
+        output.note(f"cuetl: warning: {name} had another name outside the dataset, where its rows still are")
     if as_json:
         output.emit_json({**found.as_json(), "target": path, "status": "done", "operation": "erase"})
         return

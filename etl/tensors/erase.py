@@ -53,6 +53,7 @@ class Erased:
         rows: Version → rows taken out of it; only versions that lost any.
         files: Data files written anew, text files not counted.
         trees: Old trees beside the dataset that were removed at once.
+        linked: Files with such rows that bear another name somewhere else: a hard link that only its owner can remove.
         dry_run: Whether nothing was changed.
     """
 
@@ -62,6 +63,7 @@ class Erased:
     rows: Mapping[int, int]
     files: int
     trees: int
+    linked: tuple[str, ...]
     dry_run: bool
 
     def as_json(self) -> dict[str, object]:
@@ -73,6 +75,7 @@ class Erased:
             "rows": {str(version): rows for version, rows in self.rows.items()},
             "files": self.files,
             "trees": self.trees,
+            "linked": list(self.linked),
             "dry_run": self.dry_run,
         }
 
@@ -110,12 +113,13 @@ def erase(path: str | os.PathLike[str], keys: Sequence[str], /, *, dry_run: bool
         rows = {v.version: n for v in search.whole if (n := search.rows_of(v))}
         if dry_run or not rows:
             files = len(search.found)
-            return Erased(target, None, len(wanted.values), rows, files, trees, dry_run)
+            return Erased(target, None, len(wanted.values), rows, files, trees, (), dry_run)
+        linked = _linked_elsewhere(target, search)
         made = _erase(target, search, wanted)
     except OSError as error:
         raise failed(f"cannot erase rows of {target}", error) from error
     # One more tree: that of its own switch.
-    return Erased(target, made.version, len(wanted.values), rows, len(search.found), trees + 1, dry_run=False)
+    return Erased(target, made.version, len(wanted.values), rows, len(search.found), trees + 1, linked, dry_run=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +174,12 @@ def _remove_remains(target: Path) -> int:
     for path in sorted(frozenset[str]().union(*(v.data_paths for v in versions)) - needed):
         (target / RETIRED / f"{path}.old").unlink(missing_ok=True)
     return len(sweep(target, trees=True))
+
+
+def _linked_elsewhere(target: Path, search: _Search) -> tuple[str, ...]:
+    """Files of which there is a name beside the dataset's own, now that no old tree is left."""
+    places = {one.path: located(target, one.path) for _, f, _ in search.found.values() for one in f.stored}
+    return tuple(sorted(path for path, place in places.items() if place.stat().st_nlink > 1))
 
 
 def _erase(target: Path, search: _Search, wanted: Keys) -> Manifest:

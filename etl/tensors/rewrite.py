@@ -61,7 +61,8 @@ def check_format(manifest: Manifest, operation: str, /) -> None:
     """
     if manifest.format != "parquet" and manifest.format not in MAPPED:
         raise ConfigError(
-            f"{operation} is not made for {manifest.format} files", hint="Export again with --mode replace."
+            f"version {manifest.version} holds {manifest.format} files, which {operation} cannot make anew",
+            hint="Export again with --mode replace; `cuetl dataset vacuum --keep 1` then takes older data away.",
         )
 
 

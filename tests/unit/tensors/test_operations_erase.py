@@ -258,6 +258,30 @@ def test_erase_is_refused_while_a_run_is_writing(tmp_path: Path, monkeypatch: py
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_link_that_somebody_made_is_told(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(out, rows(1, 2), options=APART)
+    export(out, rows(3), options=APART, mode="append", run_id="r2")
+    (path, other) = (f.path for f in open_dataset(out).manifest.files)
+    for name in (path, other):
+        os.link(out / name, tmp_path / name)
+    assert erase(out, ["1"]).linked == (path,)
+    assert erase(out, ["2"]).linked == ()
+
+
+def test_files_that_cannot_be_made_anew_are_refused_with_a_way_out(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    table = pa.table({"id": pa.array([1, 2], pa.int64())})
+    export(out, table, fmt="tfrecord", options=APART)
+    with pytest.raises(ConfigError, match=r"version 1 holds tfrecord files, which erase cannot make anew.*vacuum"):
+        erase(out, ["1"])
+    with pytest.raises(ConfigError, match="which compact cannot make anew"):
+        operations.compact(out)
+    export(out, table, fmt="safetensors", options=APART, mode="replace", run_id="r2")
+    operations.vacuum(out, keep=1)
+    assert erase(out, ["1"]).rows == {2: 1}
+
+
 def test_erase_of_a_damaged_file_changes_nothing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(out, rows(1, 2), fmt="safetensors", options=APART)

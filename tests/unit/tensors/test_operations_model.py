@@ -126,7 +126,7 @@ def check(out: Path, model: Model) -> None:
 
 
 @pytest.mark.parametrize("fmt", ["parquet", "safetensors"])
-@settings(max_examples=15)
+@settings(max_examples=10)
 @given(first=ids, steps=steps)
 def test_versions_hold_what_the_model_says(fmt: Format, first: list[int], steps: list[tuple[str, Any]]) -> None:
     with tempfile.TemporaryDirectory() as folder:

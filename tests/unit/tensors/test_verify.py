@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import time
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,8 @@ from tests.datasets import export
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from etl.tensors.options import Format
 
 APART = WriteOptions(partition_bytes=1, key=("id",))
 
@@ -113,3 +116,28 @@ def test_a_version_whose_data_a_vacuum_took_is_not_called_damaged(tmp_path: Path
     path.unlink()
     with pytest.raises(Damaged, match="is missing"):
         open_dataset(out)
+
+
+@pytest.mark.parametrize("fmt", ["parquet", "safetensors", "npy", "torch", "tfrecord"])
+def test_t_50_each_file_of_each_format_is_looked_at(tmp_path: Path, fmt: Format) -> None:
+    out = tmp_path / "out"
+    export(out, pa.table({"id": list(range(9)), "t": list("abcdefghi")}), 3, fmt=fmt, options=APART)
+    manifest = open_dataset(out, verify="sha256").manifest
+    for one in (one for file in manifest.files[1:2] for one in file.stored):
+        path = out / one.path
+        whole = path.read_bytes()
+        flipped = bytearray(whole)
+        flipped[len(whole) // 2] ^= 1
+        path.write_bytes(flipped)
+        open_dataset(out, verify="size")
+        with pytest.raises(Damaged, match=re.escape(f"{one.path} has sha256")):
+            open_dataset(out, verify="sha256")
+        path.write_bytes(whole[:-1])
+        with pytest.raises(Damaged, match=re.escape(f"{one.path} has {len(whole) - 1} bytes, not {len(whole)}")):
+            open_dataset(out)
+        path.unlink()
+        with pytest.raises(Damaged, match=re.escape(f"{one.path} is missing")) as caught:
+            open_dataset(out)
+        assert caught.value.exit_code == 4
+        path.write_bytes(whole)
+    open_dataset(out, verify="sha256")
