@@ -39,19 +39,23 @@ class RowSample:
 
     def take(self, batch: pa.RecordBatch, /) -> None:
         """The next rows."""
-        first, self._rows = self._rows, self._rows + batch.num_rows
-        at = _chosen(self._level, first, batch.num_rows)
-        if len(at):
-            self._places = np.concatenate([self._places, at])
-            chosen = pa.array(at - first)
-            for name, kept in list(self._kept.items()):
-                values: Column = batch.column(batch.schema.get_field_index(name))
-                if _width(values) > WIDE:
-                    del self._kept[name]
-                else:
-                    kept.append(values.take(chosen))
-        while len(self._places) > self._most:
-            self._thin()
+        for name in list(self._kept):
+            if _width(batch.column(name)) > WIDE:
+                del self._kept[name]
+        start = 0
+        while start < batch.num_rows:
+            # At any level at most twice as many rows as are kept are looked at before the level may rise.
+            rows = min(batch.num_rows - start, self._most << self._level)
+            at = _chosen(self._level, self._rows, rows)
+            if len(at):
+                self._places = np.concatenate([self._places, at])
+                chosen = pa.array(at - self._rows + start)
+                for name, kept in self._kept.items():
+                    kept.append(batch.column(name).take(chosen))
+            start += rows
+            self._rows += rows
+            while len(self._places) > self._most:
+                self._thin()
 
     def _thin(self) -> None:
         self._level += 1
@@ -92,4 +96,6 @@ def _lower(windows: NDArray[np.int64], level: int) -> NDArray[np.int64]:
 
 def _width(values: Column) -> float:
     """Bytes of a value, on average."""
+    if pa.types.is_primitive(values.type):
+        return 16.0  # or less
     return float(values.nbytes) / max(1, len(values))

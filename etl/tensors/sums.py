@@ -39,6 +39,14 @@ class WholeSums:
         total, squares = _sums(offsets, most)
         self.add(WholeSums(rows, total + rows * base, squares + 2 * base * total + rows * base * base))
 
+    def take_counted(self, times: NDArray[np.int64], base: int, /) -> None:
+        """Add `base + i` as often as `times[i]` says, for at most 2^20 places."""
+        places = np.arange(len(times))
+        counted = times * places
+        rows, total = int(times.sum()), int(counted.sum())
+        squares = int((counted * places).sum())
+        self.add(WholeSums(rows, total + rows * base, squares + 2 * base * total + rows * base * base))
+
     def add(self, other: WholeSums, /) -> None:
         """Add the sums of other rows."""
         self.count += other.count
