@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import importlib
+import math
 import pickle
 import pkgutil
+from dataclasses import replace
+from decimal import ROUND_HALF_UP, Context, Decimal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -15,14 +19,13 @@ from hypothesis import strategies as st
 import connectors
 from connectors.base import CutWish, Query, Tally
 from connectors.registry import NOT_SCHEMES
-from etl.core.errors import ConfigError, EtlError, StoreRejected
+from etl.core.errors import CastError, ConfigError, EtlError, StoreRejected
 from etl.core.partition import KeyRange, NullKeys, Partition, Whole
+from etl.core.schema import Schema
 from etl.planning.cut import cut
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
-
-    import pyarrow as pa
 
     from connectors.base import Source
     from etl.core.partition import PartitionPlan, Snapshot
@@ -187,6 +190,59 @@ def test_a_limit_gives_that_many_rows_in_one_part(store: Store) -> None:
         assert [p.slice for p in plan.parts] == [Whole()]
         assert len(rows_of(source, at, plan.parts[0])) == 4
         assert source.count(at, plan.parts[0]) == 4
+
+
+def as_floats(source: Source) -> tuple[list[float | None], Tally]:
+    """Column n of table d, read as float64 where its own type is a decimal."""
+    tally = Tally()
+    with source.snapshot(attach_all=source.attach) as at:
+        schema = source.schema(at)
+        assert pa.types.is_decimal(schema.to_arrow().field("n").type)
+        asked = Schema(tuple(replace(f, type=pa.float64()) if f.name == "n" else f for f in schema))
+        batches = list(source.read(at, WHOLE, schema=asked, batch_bytes=1 << 16, tally=tally))
+    table = pa.Table.from_batches(batches, asked.to_arrow()).sort_by("id")
+    assert tally.rows == table.num_rows
+    return table.column("n").to_pylist(), tally
+
+
+def exact(value: Decimal) -> bool:
+    """Whether a float64 stands for a decimal of 10 fraction digits: rounded to these it gives the decimal again."""
+    wide = Context(prec=60)
+    return value.is_nan() or Decimal(float(value)).quantize(Decimal("1e-10"), ROUND_HALF_UP, wide) == value
+
+
+DECIMALS = st.one_of(
+    st.none(),
+    st.just(Decimal("NaN")),
+    st.sampled_from([Decimal(0), Decimal("0.1"), Decimal("-0.0000000001"), Decimal("99999999999999999999.9999999999")]),
+    st.integers(-(10**30) + 1, 10**30 - 1).map(lambda n: Decimal(n).scaleb(-10, Context(prec=40))),
+    st.integers(-(10**9), 10**9).map(lambda n: Decimal(n).scaleb(-4)),
+)
+
+
+def test_decimals_as_floats_are_promised_where_the_harness_can_show_them(store: Store) -> None:
+    store.fill([])
+    held = store.source(Query(table="t")).capabilities
+    assert held.decimal_floats == (store.fill_decimals is not None)
+
+
+@AS_EXAMPLES
+@given(values=st.lists(DECIMALS, max_size=30))
+def test_decimals_as_floats_are_rounded_once_and_counted_or_refused(store: Store, values: list[Decimal | None]) -> None:
+    if store.fill_decimals is None:
+        return  # as the test above holds, nothing is promised
+    store.fill_decimals(values)
+    inexact = [row for row, value in enumerate(values, 1) if value is not None and not exact(value)]
+    right = [None if v is None else "nan" if v.is_nan() else float(v).hex() for v in values]
+    found, tally = as_floats(store.source(Query(table="d", cast="round")))
+    assert [None if v is None else "nan" if math.isnan(v) else v.hex() for v in found] == right
+    assert tally.rounded == ({"n": len(inexact)} if inexact else {})
+    if not inexact:
+        assert len(as_floats(store.source(Query(table="d")))[0]) == len(values)
+        return
+    with pytest.raises(CastError) as caught:
+        as_floats(store.source(Query(table="d")))
+    assert f"column n, row id={inexact[0]}: " in str(caught.value)
 
 
 def failure(store: Store, query: Query) -> EtlError:

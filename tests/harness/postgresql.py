@@ -14,6 +14,7 @@ from tests.harness.store import Row, Store
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from decimal import Decimal
 
     import pytest
 
@@ -44,7 +45,13 @@ def store(request: pytest.FixtureRequest) -> Store:
         with psycopg.connect(url) as connection:
             connection.execute("insert into t values (%s, %s, %s)", row)
 
+    def fill_decimals(values: Sequence[Decimal | None]) -> None:
+        with psycopg.connect(url) as connection, connection.cursor() as cursor:
+            cursor.execute("drop table if exists d")
+            cursor.execute("create table d(id bigint primary key, n numeric(30, 10))")
+            cursor.executemany("insert into d values (%s, %s)", list(enumerate(values, 1)))
+
     def source(query: Query) -> Source:
         return connector("postgresql").source(at, query)
 
-    return Store(fill, source, cuts_by="k", insert=insert)
+    return Store(fill, source, cuts_by="k", insert=insert, fill_decimals=fill_decimals)

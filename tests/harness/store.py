@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
+    from decimal import Decimal
 
     from connectors.base import Query, Source
 
@@ -24,6 +25,8 @@ class Store:
         cuts_by: A column that the store can cut by; "" where it reads as one part.
         insert: Add a row while others read; None where nothing can change under a reader.
         takes_sql: Whether `Query.sql` is understood.
+        fill_decimals: Make table `d(id, n)` anew, n a decimal of 30 digits, 10 of them fraction, ids from 1 on; NaN is
+            kept. For connectors that promise `decimal_floats`, None for the others.
     """
 
     fill: Callable[[Sequence[Row]], None]
@@ -31,3 +34,4 @@ class Store:
     cuts_by: str
     insert: Callable[[Row], None] | None
     takes_sql: bool = True
+    fill_decimals: Callable[[Sequence[Decimal | None]], None] | None = None
