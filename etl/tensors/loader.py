@@ -56,7 +56,7 @@ class LoaderOptions:
         host_prefetch: Batches made ahead on the host; 0: made when asked for, by the caller's thread.
         device_prefetch: Batches copied to the device ahead.
         threads: Threads that read a window.
-        io: "mmap", "pread" or "auto".
+        io: How files are read: "pread", "mmap", or "auto", which is pread.
         window_rows: Rows among which single rows are shuffled, in whole blocks of 4096 and at least two; None: 2^18,
             or as many as 256 MiB hold.
     """
@@ -103,6 +103,8 @@ class LoaderOptions:
                 )
         if isinstance(self.columns, str):
             raise ConfigError(f"columns is the text {self.columns!r}", hint=f"Give a list: [{self.columns!r}].")
+        if self.columns is not None and not len(self.columns):
+            raise ConfigError("columns names no tensor", hint="Leave it out for all tensors.")
 
 
 def _whole(name: str, value: object, low: int | None) -> None:

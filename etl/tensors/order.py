@@ -181,7 +181,7 @@ def rows_of(runs: tuple[Run, ...], /) -> NDArray[np.int64]:
     return np.concatenate([np.arange(start, stop) for start, stop in runs])
 
 
-@lru_cache(maxsize=4)
+@lru_cache(maxsize=2)
 def _blocks(rows: int, block: int, key: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
     """The blocks in permuted order, and where each begins in the sequence, with its end: int64 [n], [n + 1]."""
     count = -(-rows // block)

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 Io: TypeAlias = Literal["auto", "mmap", "pread"]
 
 _KEPT = 128
-"""Files held open at a time: each costs a descriptor, of which a process has 1024 by default."""
+"""Files held open at a time: each costs a descriptor, and its map another, of which a process has 1024 by default."""
 _PART = 16 << 20
 """Bytes of one pread: large enough for a disk's speed, small enough that threads share a long run."""
 _SCAN = 1 << 18
@@ -212,6 +212,10 @@ class _Shard:
         self._offsets: dict[str, NDArray[np.int64]] = {}
         self._lock = threading.Lock()
 
+    @property
+    def files(self) -> int:
+        return len(self._files)
+
     def check(self) -> None:
         for file in self._files.values():
             file.check()
@@ -287,6 +291,7 @@ class _Opened:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
+        self._files = 0
 
     def get(self, position: int, shards: Shards) -> _Shard:
         with self._lock:
@@ -295,8 +300,10 @@ class _Opened:
                 found = self._shards[position] = _Shard(
                     shards.path, shards.files[position], shards.manifest, by_map=shards.io == "mmap"
                 )
-                while len(self._shards) > _KEPT:
-                    self._shards.popitem(last=False)
+                self._files += found.files
+                while self._files > _KEPT and len(self._shards) > 1:
+                    _, closed = self._shards.popitem(last=False)
+                    self._files -= closed.files
             else:
                 self._shards.move_to_end(position)
         return found

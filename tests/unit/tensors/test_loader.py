@@ -446,6 +446,7 @@ def test_t11_an_empty_split_loads_and_gives_nothing(sets: Sets) -> None:
         ({"batch_size": 4, "window_rows": 4096}, "window_rows is 4096"),
         ({"batch_size": 4, "columns": ["hlaf"]}, "has no tensor hlaf.*half"),
         ({"batch_size": 4, "columns": "half"}, "columns is the text 'half'"),
+        ({"batch_size": 4, "columns": []}, "columns names no tensor"),
         ({"batch_size": 4, "threads": 0}, "threads is 0"),
         ({"batch_size": 4, "framework": "numpi"}, "unknown framework 'numpi'"),
     ],

@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import pickle
+import subprocess
+import sys
 import threading
 import time
 import tracemalloc
@@ -61,6 +63,21 @@ def test_letting_go_of_an_iterator_ends_its_threads(two: Dataset, device: str | 
     assert "cuetl-loader" in ours()
     del iterator
     assert until(lambda: not ours())
+
+
+SCRIPT = """
+import sys
+from etl import open_dataset
+iterator = iter(open_dataset(sys.argv[1]).loader(batch_size=10, shuffle=True, framework="numpy", device="cpu"))
+print(len(next(iterator)["id"]))
+"""
+
+
+def test_a_process_that_ends_with_an_epoch_begun_ends_quietly(two: Dataset) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", SCRIPT, str(two.path)], check=False, capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "10\n", "")
 
 
 @pytest.mark.parametrize("device", [None, "cpu"])
@@ -275,16 +292,19 @@ def test_a_version_that_was_replaced_goes_on_from_where_its_files_went(tmp_path:
     assert sum(len(b["id"]) for b in open_dataset(tmp_path / "out").loader(batch_size=4)) == 5
 
 
-def test_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("etl.tensors.shards._KEPT", 2)
-    opened = dataset(tmp_path / "out", [64] * 12, lists=True)
+@pytest.mark.parametrize(("fmt", "kept"), [("safetensors", 2), ("npy", 12)])
+def test_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fmt: Any, kept: int) -> None:
+    monkeypatch.setattr("etl.tensors.shards._KEPT", kept)
+    opened = dataset(tmp_path / "out", [64] * 12, fmt=fmt, lists=True)
+    loader = opened.loader(batch_size=40, threads=2)  # opens the first file, which the dataset keeps
+    gc.collect()
     before = len(os.listdir("/proc/self/fd"))  # noqa: PTH208 - its entries are all that is asked
-    iterator = iter(opened.loader(batch_size=40, threads=2))
+    iterator = iter(loader)
     got = []
     for batch in iterator:
         hold(batch)
         got += batch["id"].tolist()
-        assert len(os.listdir("/proc/self/fd")) <= before + 6  # noqa: PTH208
+        assert len(os.listdir("/proc/self/fd")) <= before + kept + 6 + 6  # noqa: PTH208
     assert got == list(range(768))
     del iterator
     assert until(lambda: len(os.listdir("/proc/self/fd")) <= before)  # noqa: PTH208
