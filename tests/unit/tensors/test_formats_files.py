@@ -410,7 +410,7 @@ def test_tfrecord_is_not_mapped_but_says_how_it_is_read(tmp_path: Path) -> None:
     compile(text, "reading", "exec")
     assert "'b': tf.io.FixedLenFeature([], tf.int64),  # was bool" in text
     assert "'tags.values': tf.io.RaggedFeature(tf.int64),  # was int32" in text
-    with pytest.raises(ConfigError, match="compact is not made for tfrecord files"):
+    with pytest.raises(ConfigError, match="holds tfrecord files, which compact cannot"):
         compact(tmp_path / "out")
 
 
