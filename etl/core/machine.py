@@ -66,31 +66,6 @@ def _store(bits: int) -> Callable[[int, int], int]:
     return _two(emit)
 
 
-def _real(bits: int) -> Callable[[int], float]:
-    kind = ir.FloatType() if bits == 32 else ir.DoubleType()
-
-    def operate(_typing: Any, _a: Any) -> Any:
-        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            value = builder.load(builder.inttoptr(args[0], kind.as_pointer()))
-            value.align = 1
-            return value if bits == 64 else builder.fpext(value, ir.DoubleType())
-
-        return types.float64(types.int64), codegen
-
-    return cast("Callable[[int], float]", intrinsic(operate))
-
-
-def _put_real() -> Callable[[int, float], int]:
-    def operate(_typing: Any, _a: Any, _b: Any) -> Any:
-        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
-            builder.store(args[1], builder.inttoptr(args[0], ir.DoubleType().as_pointer())).align = 1
-            return ir.Constant(WORD, 0)
-
-        return types.int64(types.int64, types.float64), codegen
-
-    return cast("Callable[[int, float], int]", intrinsic(operate))
-
-
 def _mul_high(builder: Any, args: Any) -> Any:
     wide = ir.IntType(128)
     product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
@@ -131,17 +106,7 @@ load8 = _load(8, swap=False, signed=False)
 be16 = _load(16, swap=True)
 be32 = _load(32, swap=True)
 be64 = _load(64, swap=True)
-load16 = _load(16, swap=False)
-load32 = _load(32, swap=False)
 load64 = _load(64, swap=False)
-unsigned16 = _load(16, swap=False, signed=False)
-unsigned32 = _load(32, swap=False, signed=False)
-signed8 = _load(8, swap=False)
-real32 = _real(32)
-"""The float64 of the float32 at the address."""
-real64 = _real(64)
-put_real = _put_real()
-"""Store a float64 at the address."""
 store8 = _store(8)
 store16 = _store(16)
 store32 = _store(32)
