@@ -9,7 +9,7 @@ import numpy as np
 from etl.core.errors import CastError, CountMismatch, SchemaError
 from etl.tensors.leaks import RowSketches, compared
 from etl.tensors.stats import PartStats
-from etl.tensors.views import mask_of, valid_of
+from etl.tensors.views import mask_of, shown, valid_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -83,7 +83,7 @@ class Counts:
 
     def _key(self, batch: pa.RecordBatch, row: int) -> str:
         keys = [c.field.name for c in self._plan.columns if c.role == "key"]
-        named = [f"{k} = {batch.column(batch.schema.get_field_index(k))[row].as_py()}" for k in keys]
+        named = [f"{k} = {shown(batch.column(batch.schema.get_field_index(k)), row)}" for k in keys]
         return f" ({', '.join(named)})" if named else ""
 
     @property

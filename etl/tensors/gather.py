@@ -19,7 +19,7 @@ from etl.tensors.cast import CastCount, Refused, into, parse_fill
 from etl.tensors.formats.parquet import ParquetPart
 from etl.tensors.pack import tensor_specs
 from etl.tensors.segments import ROWS, Contents, Segment, held_dtype
-from etl.tensors.views import Column, valid_of, values_of
+from etl.tensors.views import Column, shown, valid_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -167,11 +167,11 @@ class TensorPart:
             case "lengths":
                 out[:] = _lengths(values)
             case "items":
-                items = self._cast(column, _items(values))
+                items = self._cast(column, _items(values), values)
                 segment.items[spec.name].append(items)
                 segment.bytes += items.nbytes
             case _ if column.kind == "embedding":
-                out[:] = self._cast(column, _wide(values)).reshape(out.shape)
+                out[:] = self._cast(column, _wide(values), values).reshape(out.shape)
                 if values.null_count:
                     out[~valid_of(values)] = 0
             case _:
@@ -179,9 +179,17 @@ class TensorPart:
                 declared = column.field.type
                 into(values, out, column.dtype, self._options.cast, self._count(column), fill=fill, declared=declared)
 
-    def _cast(self, column: ColumnPlan, items: Column) -> NDArray[Any]:
+    def _cast(self, column: ColumnPlan, items: Column, lists: Column) -> NDArray[Any]:
         out = np.empty(len(items), held_dtype(column.dtype))
-        into(items, out, column.dtype, self._options.cast, self._count(column))
+        try:
+            into(items, out, column.dtype, self._options.cast, self._count(column))
+        except Refused as refused:
+            # Of the items: the row is that of their list.
+            if column.kind == "embedding":
+                row = refused.row // lists.type.list_size
+            else:
+                row = int(np.searchsorted(np.cumsum(_lengths(lists)), refused.row, side="right"))
+            raise Refused(str(refused), row=row) from None
         return out
 
     def _count(self, column: ColumnPlan) -> CastCount:
@@ -191,14 +199,14 @@ class TensorPart:
         name = column.field.name
         keys = [n for n in self._options.key if n in self._at]
         if keys and column.kind not in {"embedding", "ragged"}:
-            named = ", ".join(f"{k} = {batch.column(self._at[k])[refused.row].as_py()}" for k in keys)
+            named = ", ".join(f"{k} = {shown(batch.column(self._at[k]), refused.row)}" for k in keys)
         else:
             side = "" if self._split == "all" else f" of split {self._split}"
             named = f"{self._place}, row {self._taken + refused.row + 1}{side}"
         values: Column = batch.column(self._at[name])
         value = ""
         if column.kind not in {"embedding", "ragged"}:
-            value = f" {values[refused.row].as_py()}"
+            value = f" {shown(values, refused.row)}"
         policy = self._options.cast
         return CastError(
             f"column {name}: the value{value} ({named}) cannot be {column.dtype}: {refused} (--cast {policy})",

@@ -124,6 +124,15 @@ class WriteOptions:
                 raise ConfigError(
                     f"column {name} is both a feature and the target", hint="Leave it out of --features.", column=name
                 )
+        if self.weight is not None and self.weight in (*self.features, *self.target):
+            other = "feature" if self.weight in self.features else "target"
+            raise ConfigError(
+                f"column {self.weight} is the weight and also a {other}",
+                hint="A column is one of them: give it a second name in the query.",
+                column=self.weight,
+            )
+        if self.target_dtype is not None and not self.target:
+            raise ConfigError("target_dtype was given without a target")
         if self.layout == "packed" and not self.features:
             raise ConfigError("--layout packed needs --features: the columns of x, in order")
         _word("order", self.order, ("source", "key", "shuffle"))

@@ -291,6 +291,13 @@ def tensor_plan(schema: Schema, options: WriteOptions, /) -> PackPlan:
             f"column {wanted.index('') + 1} has no name, and a tensor needs one",
             hint="Give it an alias in the query, or write Parquet.",
         )
+    for name in options.column_nulls:
+        if name not in wanted:
+            raise ConfigError(
+                f"--nulls {options.column_nulls[name]} of column {name}: it is not written",
+                hint="Make it a feature, target, weight or key, or leave such rows out in the query.",
+                column=name,
+            )
     for name in options.features:
         _check_feature(schema.field(name))
     matrix = matrix_dtype(schema, options) if layout == "packed" else ""
@@ -323,7 +330,7 @@ def tensor_plan(schema: Schema, options: WriteOptions, /) -> PackPlan:
             )
         else:
             columns.append(_column_plan(one, role, options))
-        if layout == "packed" and role == "feature" and name in options.key:
+        if layout == "packed" and role in {"feature", "target", "weight"} and name in options.key:
             columns.append(_column_plan(one, "key", options))
     _one_dtype(columns, "y")
     plan = PackPlan(

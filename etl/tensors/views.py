@@ -50,6 +50,21 @@ def valid_of(column: Column, /) -> NDArray[np.bool_]:
     return bits_of(column.buffers()[0], column.offset, len(column))
 
 
+def shown(column: Column, row: int, /) -> str:
+    """One value for messages, whatever it is: Python has no moments beyond year 9999, and none of nanoseconds."""
+    kind: Any = column.type
+    if getattr(kind, "unit", "") != "ns":
+        try:
+            return str(column[row].as_py())
+        except (ValueError, OverflowError):
+            pass
+    text = "" if pa.types.is_duration(kind) else str(column.slice(row, 1).cast(pa.string())[0].as_py())
+    if text and "out of range" not in text:
+        return text
+    number = column.slice(row, 1).view(f"int{kind.bit_width}")[0].as_py()
+    return f"{number} {getattr(kind, 'unit', 'days' if kind == pa.date32() else 'ms')}"
+
+
 def bitmap_of(column: Column, /) -> pa.Buffer | None:
     """The validity bits from bit 0, whatever the column's offset; None without NULLs."""
     if not column.null_count:

@@ -421,3 +421,52 @@ def test_several_targets_and_a_weight(tmp_path: Path) -> None:
     assert "a int32" in mixed
     wide = written(tmp_path / "wide", table, features=("k",), target=("t", "a"), target_dtype="float32")
     same(wide["y"], [[1.0, 1.0], [0.0, 0.0]], "float32")
+
+
+def test_a_key_that_is_also_the_target_is_written_as_both(tmp_path: Path) -> None:
+    table = pa.table({"a": pa.array([1, 2], pa.int32()), "t": pa.array([5, 6], pa.int64())})
+    found = written(tmp_path / "out", table, features=("a",), target=("t",), key=("t",))
+    same(found["y"], [5, 6], "int64")
+    same(found["t"], [5, 6], "int64")
+    both = [(c["tensor"], c["role"]) for c in open_dataset(tmp_path / "out").columns if c["name"] == "t"]
+    assert both == [("y", "target"), ("t", "key")]
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"features": ("a",), "weight": "a"}, "column a is the weight and also a feature"),
+        ({"features": ("a",), "target": ("b",), "weight": "b"}, "column b is the weight and also a target"),
+        ({"features": ("a",), "target_dtype": "int8"}, "without a target"),
+        ({"features": ("a",), "column_nulls": {"b": "drop"}}, "of column b: it is not written"),
+        ({"column_nulls": {"c": "drop"}}, "no column c"),
+    ],
+)
+def test_wishes_that_would_be_forgotten_are_refused(tmp_path: Path, options: dict[str, Any], words: str) -> None:
+    assert words in refused(tmp_path / "out", pa.table({"a": [1], "b": [2]}), **options)
+
+
+ODD_VALUES = {
+    "seconds": (pa.int64(), pa.timestamp("s"), 2**62, "4611686018427387904 s", "beyond int64 microseconds"),
+    "duration": (pa.int64(), pa.duration("s"), 2**62, "4611686018427387904 s", "beyond int64 microseconds"),
+    "nanosecond": (pa.int64(), pa.timestamp("ns"), 1, "1970-01-01 00:00:00.000000001", "finer than microseconds"),
+    "time": (pa.int64(), pa.time64("ns"), 1, "00:00:00.000000001", "finer than microseconds"),
+    "date": (pa.int64(), pa.date64(), 2**62, "4611686018427387904 ms", "beyond int32 days"),
+}
+
+
+@pytest.mark.parametrize("case", ODD_VALUES)
+def test_a_value_that_python_cannot_show_is_shown(tmp_path: Path, case: str) -> None:
+    whole, kind, number, text, why = ODD_VALUES[case]
+    table = pa.table({"a": pa.array([0, None, number], whole).view(kind)})
+    said = refused(tmp_path / "out", table)
+    assert f"the value {text} (partition 0, row 3)" in said
+    assert why in said
+
+
+@pytest.mark.parametrize("kind", [pa.list_(pa.int64(), 2), pa.list_(pa.int64())], ids=["embedding", "ragged"])
+def test_an_item_that_is_refused_is_named_by_the_row_of_its_list(tmp_path: Path, kind: Any) -> None:
+    items = pa.timestamp("ns")
+    wanted = pa.list_(items, 2) if pa.types.is_fixed_size_list(kind) else pa.list_(items)
+    table = pa.table({"e": pa.array([[0, 1000], [2000, 3000], [4000, 1]], kind).view(wanted)})
+    assert "(partition 0, row 3)" in refused(tmp_path / "out", table)
