@@ -149,8 +149,8 @@ def value_text(column: Mapping[str, object], value: object, /) -> str:
     if kind in {"text", "categorical"}:
         text = str(value)
         return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
-    if isinstance(value, float):
-        return f"{value:.6g}"
+    if isinstance(value, float) or value in {"nan", "inf", "-inf"}:
+        return f"{float(str(value)):.6g}"
     if kind in {"timestamp", "date", "duration"}:
         return _time(column, integer(value))
     return str(value)

@@ -34,6 +34,8 @@ TABLE = 1024
 """Integers within a range of so many are counted one by one."""
 LONGEST = 256
 """Characters of a text in the statistics; longer least and greatest texts are cut there."""
+FEW = 64
+"""So many texts are compared without looking for a shorter way."""
 MOST_LABELS = 4096
 """An enum with more labels is not counted by label."""
 DIGITS = Context(prec=80)
@@ -56,6 +58,7 @@ class Stats:
         table: Value → how often, while all values are within `TABLE` or are labels; None where there are more.
         sample: Sampled values that are present.
         sampled: Rows that were looked at for `sample`, absent values among them; None: the column is not sampled.
+        times: How often each integer is there, from `origin` on, until `settle` moves it to `table`.
     """
 
     rows: int = 0
@@ -69,6 +72,25 @@ class Stats:
     table: dict[Any, int] | None = field(default_factory=dict)
     sample: Column = None
     sampled: int | None = None
+    origin: int = 0
+    times: NDArray[np.int64] | None = None
+
+    def numbers(self, offsets: NDArray[np.uint64], least: int, /) -> NDArray[np.int64]:
+        """Count `least + offset` for each offset, all within `TABLE` of every value before; how often each is there."""
+        if self.times is None:
+            self.origin, self.times = least - TABLE, np.zeros(2 * TABLE, np.int64)
+        times = np.bincount(offsets.view(np.int64))
+        start = least - self.origin
+        self.times[start : start + len(times)] += times
+        return times
+
+    def settle(self) -> None:
+        """No more rows will come."""
+        if self.times is not None and self.table is not None:
+            for place in np.flatnonzero(self.times).tolist():
+                value = self.origin + place
+                self.table[value] = self.table.get(value, 0) + int(self.times[place])
+        self.times = None
 
     def reach(self, least: Any, most: Any, /) -> None:
         """Take in the extremes of other rows."""
@@ -100,7 +122,11 @@ class PartStats:
         self._sample.take(batch)
 
     def done(self) -> dict[str, Stats]:
-        """Column → what was found."""
+        """Column → what was found; to be asked for once."""
+        for stats in self._stats.values():
+            stats.settle()
+        for stats in self._stats.values():
+            stats.settle()
         for name, values in self._sample.columns.items():
             stats = self._stats[name]
             stats.sample, stats.sampled = values.drop_null(), self._sample.rows
@@ -226,13 +252,12 @@ def _take_wholes(stats: Stats, values: NDArray[Any]) -> None:
         least, most = int(chunk.min()), int(chunk.max())
         stats.reach(least, most)
         offsets = offsets_from(chunk, least)
-        if stats.table is not None:
-            if stats.most - stats.least < TABLE:
-                times = np.bincount(offsets.view(np.int64))
-                _count(stats, {least + i: int(times[i]) for i in np.flatnonzero(times).tolist()})
-            else:
-                stats.table = None
-        stats.whole.take(offsets, least, most - least)
+        if stats.table is not None and stats.most - stats.least >= TABLE:
+            stats.table = stats.times = None
+        if stats.table is None:
+            stats.whole.take(offsets, least, most - least)
+        else:
+            stats.whole.take_counted(stats.numbers(offsets, least), least)
 
 
 def _take_reals(stats: Stats, values: NDArray[Any]) -> None:
@@ -278,6 +303,47 @@ def _take_decimals(stats: Stats, column: Column) -> None:
 
 
 def _take_text(stats: Stats, column: Column) -> None:
-    ends = pc.min_max(column)
-    least, most = ends["min"].as_py(), ends["max"].as_py()
-    stats.reach(least[:LONGEST], most[:LONGEST])
+    offsets = values_of_offsets(column)
+    lengths = np.diff(offsets)
+    if column.null_count:
+        column = column.drop_null()
+        offsets = values_of_offsets(column)
+        lengths = np.diff(offsets)
+    data = column.buffers()[2]
+    if data is None or not int(lengths.max()):
+        stats.reach("", "")
+        return
+    # The first byte decides nearly all comparisons; an empty text comes before every other.
+    filled = np.flatnonzero(lengths) if not int(lengths.min()) else None
+    starts = offsets[:-1] if filled is None else offsets[:-1][filled]
+    firsts = np.frombuffer(data, np.uint8).take(starts)
+    least = "" if filled is not None else _extreme(column, firsts, None, int(firsts.min()), stats.least, "min")
+    most = _extreme(column, firsts, filled, int(firsts.max()), stats.most, "max")
+    if least is not None:
+        stats.reach(least[:LONGEST], least[:LONGEST])
+    if most is not None:
+        stats.reach(most[:LONGEST], most[:LONGEST])
+
+
+def _extreme(
+    column: Column, firsts: NDArray[np.uint8], filled: NDArray[Any] | None, byte: int, known: str | None, which: str
+) -> str | None:
+    """The least or greatest text of those that begin with `byte`; None where it is not beyond what is known."""
+    if known == "" and which == "min":
+        return None
+    if known:
+        edge = known.encode()[0]
+        if byte != edge and (byte > edge) == (which == "min"):
+            return None
+    places = np.flatnonzero(firsts == byte)
+    places = places if filled is None else filled[places]
+    if known and len(places) > FEW:
+        # Most rows repeat what is known already: only those beyond it are compared in full.
+        chosen = column.take(pa.array(places))
+        beyond = pc.less(chosen, known) if which == "min" else pc.greater(chosen, known)
+        if not pc.any(beyond).as_py():
+            return None
+        column = chosen
+    else:
+        column = column.take(pa.array(places))
+    return str(pc.min_max(column)[which].as_py())

@@ -68,8 +68,8 @@ def summary(kind: Any, parts: Sequence[Stats], /) -> dict[str, object]:
         "inf": found.inf,
         "min": None if found.least is None else said(kind, found.least),
         "max": None if found.most is None else said(kind, found.most),
-        "mean": real.mean if real.count else None,
-        "m2": real.m2 if real.count else None,
+        "mean": _plain(real.mean) if real.count else None,
+        "m2": _plain(real.m2) if real.count else None,
         "distinct": None,
         "quantiles": {},
         "top": [],
@@ -94,8 +94,15 @@ def said(kind: Any, value: Any, /) -> object:
     if isinstance(value, bool | str):
         return value
     if types.is_floating(kind):
-        return float(value)
+        return _plain(float(value))
     return math.floor(int(value) * _scale(kind))
+
+
+def _plain(number: float) -> float | str:
+    """A float as JSON has it: those that are no numbers in words."""
+    if math.isnan(number):
+        return "nan"
+    return number if math.isfinite(number) else "inf" if number > 0 else "-inf"
 
 
 def _scale(kind: Any) -> Fraction:
@@ -225,7 +232,7 @@ def combined(kind: str, old: Mapping[str, Any], new: Mapping[str, Any], /) -> di
         made[key] = choose(ends, key=lambda end: rank(kind, end)) if ends else None
     sums = [_sums(one) for one in (old, new)]
     sums[0].add(sums[1])
-    made["mean"], made["m2"] = (sums[0].mean, sums[0].m2) if sums[0].count else (None, None)
+    made["mean"], made["m2"] = (_plain(sums[0].mean), _plain(sums[0].m2)) if sums[0].count else (None, None)
     times: dict[Any, int] = {}
     for one in (old, new):
         for value, count in one["top"]:
@@ -298,6 +305,8 @@ def _mixed(kind: str, old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[st
     sides = [(_points(kind, one), present(one)) for one in (old, new)]
     both = sorted(((place, value) for points, _ in sides for place, _, value in points), key=lambda one: one[0])
     places = np.array([place for place, _ in both])
+    if not np.isfinite(places).all():
+        return {}
     total = sum(count for _, count in sides)
     share = np.zeros(len(places))
     for points, count in sides:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from datetime import UTC, datetime, timedelta
 from decimal import Context, Decimal
@@ -55,7 +56,7 @@ def stats_of(column: pa.Array[Any], cuts: list[int] | None = None, batch: int = 
 
 def said(column: pa.Array[Any], cuts: list[int] | None = None, batch: int = 10_000) -> dict[str, Any]:
     made = summary(column.type, stats_of(column, cuts, batch))
-    canonical_json(made)
+    json.dumps(made, allow_nan=False)  # as --json prints it
     return made
 
 
@@ -76,10 +77,11 @@ def test_any_cut_of_the_rows_gives_the_same_statistics(name: str, data: st.DataO
     one, other = said(column), said(column, cuts, batch=data.draw(st.integers(1, 9)))
     for key in ("mean", "m2"):
         mine, its = one.pop(key), other.pop(key)
-        assert (
-            mine is its or mine == its or mine == pytest.approx(its, rel=1e-9, abs=1e-300) or name.startswith("float")
-        )
-        assert name.startswith("float") or name == "wide" or mine == its
+        if name == "wide" and key == "mean" and mine is not None:
+            # Rounded to float64 one by one: the error is one of the values, not of a mean that may be near 0.
+            assert mine == pytest.approx(its, abs=1e-12 * float(max(abs(v) for v in rows if v is not None)))
+        elif name != "wide":
+            assert name.startswith("float") or mine == its
     assert one == other
 
 
@@ -100,6 +102,8 @@ def test_statistics_are_those_of_the_values(name: str, data: st.DataObject) -> N
     if ordered and name in {"decimal", "wide"}:
         step = Decimal(1).scaleb(-kind.scale)
         ends = [format(v.quantize(step, context=Context(prec=60)), "f") for v in ends]
+    if name.startswith("float") and ordered:
+        ends = [v if math.isfinite(v) else str(v) for v in ends]
     assert [found["min"], found["max"]] == ends
     if name != "wide":
         assert found["distinct"] == len(set(ordered))
@@ -110,9 +114,9 @@ def test_statistics_are_those_of_the_values(name: str, data: st.DataObject) -> N
     mean = sum(exact) / len(exact)
     m2 = sum((v - mean) ** 2 for v in exact)
     most = float(max(abs(v) for v in exact))
-    assert found["mean"] == pytest.approx(float(mean), rel=1e-12, abs=most * 1e-12)
+    assert float(found["mean"]) == pytest.approx(float(mean), rel=1e-12, abs=most * 1e-12)
     if m2 < Fraction(10) ** 300 and most < 1e150:
-        assert found["m2"] == pytest.approx(float(m2), rel=1e-9, abs=most * most * 1e-18)
+        assert float(found["m2"]) == pytest.approx(float(m2), rel=1e-9, abs=most * most * 1e-18)
 
 
 def test_large_offsets_keep_their_spread() -> None:
@@ -190,3 +194,16 @@ def test_old_and_new_rows_together(name: str, data: st.DataObject) -> None:
         assert found[key] == once[key], key
     if "sampled" not in found and once["distinct"] is not None and name != "wide":
         assert found["distinct"] == once["distinct"]
+
+
+def test_texts_of_many_rows_are_compared_by_their_bytes() -> None:
+    rng = np.random.default_rng(5)
+    words = ["", "a", "ab", "zz", "z" * 300, "é", "\U0001f600", "b\0", "b"]
+    for missing in ([], [""], ["", "a", "ab"]):
+        known = [w for w in words if w not in missing]
+        rows: list[str | None] = [known[i] for i in rng.integers(0, len(known), 3000)]
+        rows[::7] = [None] * len(rows[::7])
+        found = said(pa.array(rows, pa.large_string()).slice(1), [500, 501], batch=400)
+        there = [r for r in rows[1:] if r is not None]
+        assert (found["min"], found["max"]) == (min(there)[:256], max(there)[:256])
+    assert said(pa.array(["", None, ""] * 100))["max"] == ""
