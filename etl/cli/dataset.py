@@ -38,6 +38,8 @@ STORED = ("name", "nullable", "arrow_type", "source_type", "nulls")
 
 LOOK = ("column", "NULL", "least", "most", "mean", "deviation", "distinct", "spread or most frequent")
 """Of a column's values."""
+CHANGED = {"NULL": "null", "least": "least", "most": "most", "mean": "mean", "distinct": "distinct"}
+"""Of them, what `diff` prints, and where it is known; `--json` prints all statistics."""
 
 
 def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool, debug: bool) -> None:
@@ -136,13 +138,22 @@ def diff(path: str, /, *, first: int | None, second: int | None, as_json: bool, 
         for key, (before, after) in column.items()
     ]
     _draw(("column", "field", str(old), str(new)), schema)
-    statistics = [
-        (name, split, key.replace("_", " "), _said(key, before), _said(key, after))
-        for name, splits in found.statistics.items()
-        for split, column in splits.items()
-        for key, (before, after) in column.items()
-    ]
-    _draw(("column", "split", "statistic", str(old), str(new)), statistics)
+    was, now = (open_dataset(path, version, verify="none").manifest for version in found.versions)
+    _draw(("column", "split", *CHANGED), [row for split in found.rows for row in _changes(was, now, split)])
+
+
+def _changes(old: Manifest, new: Manifest, split: str) -> list[tuple[str, ...]]:
+    """Of each column whose values in a split look otherwise, what did, from old to new."""
+    before = {look.name: look for look in looks(old, split)}
+    rows: list[tuple[str, ...]] = []
+    for look in looks(new, split):
+        was = before.get(look.name)
+        if was is None:
+            continue
+        pairs = [(str(getattr(was, key)), str(getattr(look, key))) for key in CHANGED.values()]
+        if any(a != b for a, b in pairs):
+            rows.append((look.name, split, *(f"{a or '-'} -> {b or '-'}" if a != b else "" for a, b in pairs)))
+    return rows
 
 
 def rollback(path: str, /, *, version: int | None, as_json: bool, debug: bool) -> None:

@@ -148,8 +148,8 @@ def _statistics(old: Mapping[str, object], new: Mapping[str, object]) -> dict[st
         was, now = before.get(split, {}), after.get(split, {})
         found[split] = _pairs(was, now, sorted({*was, *now}))
     nulls = _nulls(old), _nulls(new)
-    if nulls[0] != nulls[1]:
-        found[""] = {"null": nulls}
+    if nulls[0] != nulls[1] and not (before and after):
+        found[""] = {"null": nulls}  # of all splits: all that is known
     return {s: one for s, one in found.items() if one}
 
 

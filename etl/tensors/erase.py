@@ -11,7 +11,7 @@ import re
 import time
 from collections import Counter
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow.parquet as pq
@@ -29,6 +29,7 @@ from etl.tensors.rewrite import Piece, check_format, check_whole, made_anew
 from etl.tensors.stages import drop_stage, open_stage, siblings, sweep
 from etl.tensors.storage import LocalStorage, failed, locked
 from etl.tensors.versions import history, located, missing, required
+from etl.tensors.views import mask_of
 
 if TYPE_CHECKING:
     import os
@@ -261,20 +262,33 @@ def _nulls_taken(target: Path, search: _Search) -> dict[str, dict[tuple[str, str
     for path, (version, file, mask) in search.found.items():
         tensors = {} if version.format == "parquet" else mapped(file, version.format, lambda p: located(target, p))
         text = file.path if version.format == "parquet" else file.text_file.path if file.text_file else None
-        table = None if text is None else pq.read_table(located(target, text), use_threads=False)
+        stored = {} if text is None else _stored_nulls(located(target, text), mask)
         counts: dict[tuple[str, str], int] = {}
         for column in version.columns:
             name, null = str(column["name"]), column.get("null")
             valid = null.get("valid_tensor") if isinstance(null, dict) else None
-            count = 0
+            count = 0 if column.get("tensor") else stored.get(name, 0)
             if isinstance(valid, str) and isinstance(null, dict):
                 at = null.get("valid_index")
                 values = tensors[valid] if at is None else tensors[valid][:, documents.integer(at)]
                 count = int(np.count_nonzero(~values[mask]))
-            elif table is not None and not column.get("tensor") and name in table.column_names:
-                count = int(np.count_nonzero(table.column(name).is_null().to_numpy()[mask]))
             counts[name, str(column.get("role"))] = count
         found[path] = counts
+    return found
+
+
+def _stored_nulls(path: Path, mask: NDArray[np.bool_]) -> Counter[str]:
+    """Column → NULLs among these rows of a Parquet file."""
+    found = Counter[str]()
+    with pq.ParquetFile(path) as file:
+        first = 0
+        for index in range(file.num_row_groups):
+            rows = file.metadata.row_group(index).num_rows
+            chosen = mask[first : first + rows]
+            first += rows
+            if chosen.any():
+                group: Any = file.read_row_group(index).filter(mask_of(chosen))
+                found.update({name: group.column(name).null_count for name in group.column_names})
     return found
 
 

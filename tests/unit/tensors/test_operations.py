@@ -220,7 +220,7 @@ def test_diff_names_columns_files_rows_and_statistics(tmp_path: Path) -> None:
     assert changed.versions == (2, 3)
     assert (changed.added, changed.removed) == (("n",), ("t",))
     assert changed.changed["id"]["dtype"] == ("int64", "int32")
-    assert changed.statistics["id"][""]["null"] == (0, 1)
+    assert changed.statistics["id"]["all"]["null"] == (None, 1)
     assert changed.rows["all"] == (0, 2)
     # Manifests stay, so versions can be compared whose data are gone.
     operations.vacuum(out, keep=1)
