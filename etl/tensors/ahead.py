@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections import deque
+from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
@@ -66,7 +67,10 @@ class _Channel(Generic[T]):
             if found is not None:
                 found.died(number)
 
-        references = [weakref.ref(part, died) for part in self.parts(item)]
+        references: list[weakref.ref[object]] = []
+        for part in self.parts(item):
+            with suppress(TypeError):  # a kind of object that tells nobody when it dies is not counted
+                references.append(weakref.ref(part, died))
         self.watched[number] = (len(references), references)
         if not references:
             self.alive -= 1

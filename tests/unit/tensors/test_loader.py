@@ -9,6 +9,7 @@ from itertools import chain, islice
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -145,6 +146,48 @@ def test_evaluation_counts_every_row_exactly_once(
     assert len(lengths) == 1
     assert (counted == list(range(rows_of(name)))) or shuffle
     assert sorted(counted) == list(range(rows_of(name)))
+
+
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_the_order_does_not_depend_on_threads_prefetch_files_or_format(tmp_path: Path, *, shuffle: bool) -> None:
+    sets = [dataset(tmp_path / f, (12_000, 12_289), fmt=f) for f in ("safetensors", "npy", "torch")]
+    sets.append(dataset(tmp_path / "one", (24_289,)))
+    ways: list[dict[str, Any]] = [
+        {},
+        {"threads": 1, "host_prefetch": 0},
+        {"threads": 7, "host_prefetch": 1, "io": "mmap"},
+        {"columns": ["id"]},
+        {"framework": "numpy", "device": "cpu"},
+    ]
+    found = [
+        ids(one.loader(batch_size=700, shuffle=shuffle, seed=5, rank=1, world_size=3, window_rows=8192, **way))
+        for one in sets
+        for way in (ways if one is sets[0] else ways[:1])
+    ]
+    assert all(one == found[0] for one in found)
+
+
+def test_t02_an_integer_stays_one_whatever_the_batch_holds(tmp_path: Path) -> None:
+    """Batches with a NULL and without: the same names, dtypes and exact values."""
+    big = 2**53 + 1
+    rows = pa.table({"n": pa.array([None if i == 3 else big + i for i in range(20)], pa.int64())})
+    export(tmp_path / "out", rows, fmt="safetensors")
+    for shuffle in (False, True):
+        for batch in open_dataset(tmp_path / "out").loader(batch_size=2, shuffle=shuffle):
+            assert list(batch) == ["n", "n.valid"]
+            assert (batch["n"].dtype, batch["n.valid"].dtype) == (np.int64, np.bool_)
+            for value, there in zip(batch["n"].tolist(), batch["n.valid"].tolist(), strict=True):
+                assert value >= big if there else value == 0
+
+
+def test_bfloat16_is_named_in_every_batch(tmp_path: Path) -> None:
+    options = WriteOptions(features=("f0",), dtype="bfloat16", cast="round", key=("id",))
+    opened = dataset(tmp_path / "out", (600,), wide=1, options=options)
+    for batch in opened.loader(batch_size=100, shuffle=True):
+        assert batch.dtypes["x"] == "bfloat16"
+        wide = batch.arrays["x"].astype(np.uint32) << 16
+        want = batch["id"].astype(np.float32)
+        assert np.abs(wide.view(np.float32)[:, 0] - want).max() <= 2  # 8 bits below 600
 
 
 def test_t40_small_form_is_656_batches_on_each_rank(tmp_path: Path) -> None:

@@ -209,6 +209,8 @@ def test_a_consumer_that_keeps_everything_gets_everything() -> None:
             yield Thing()
 
     assert len(list(Ahead(make(), depth=2, most=3, parts=lambda one: [one], name="cuetl-test"))) == 20
+    # Numbers have no weak references: then nothing is counted, and nothing waits.
+    assert len(list(Ahead(make(), depth=2, most=3, parts=lambda _: [1, 2], name="cuetl-test"))) == 20
 
 
 def test_an_error_comes_where_its_batch_would_have() -> None:
