@@ -21,7 +21,10 @@ def _message(kind: bytes, content: bytes) -> bytes:
     return kind + (len(content) + 4).to_bytes(4, "big") + content
 
 
-_REFUSAL = _message(b"E", b"SERROR\0C0A000\0Munimplemented: this syntax\0\0") + _message(b"Z", b"E")
+UNKNOWN = _message(b"E", b"SERROR\0C0A000\0Munimplemented: this syntax\0\0") + _message(b"Z", b"E")
+"""What a server says that has no such statement."""
+POOLED = _message(b"E", b"SFATAL\0C08P01\0Mtransaction blocks not allowed in statement pooling mode\0\0")
+"""What PgBouncer says before it hangs up."""
 _STARTUP = 196608
 """Protocol 3.0: the last message without a kind before it."""
 
@@ -76,6 +79,8 @@ class Proxy:
     bytes_per_second: int | None = None
     refuses: bytes | None = None
     """PostgreSQL's statements that begin so are answered as by a server that does not know them, unseen by it."""
+    refusal: bytes = UNKNOWN
+    """The answer; without a ReadyForQuery at its end the client is hung up on."""
     refused: int = 0
     connections: int = 0
     """Connections accepted so far."""
@@ -185,7 +190,9 @@ class Proxy:
                     block, found = asked.without(block, self.refuses)
                     if found:
                         self.refused += found
-                        source.sendall(_REFUSAL)
+                        source.sendall(self.refusal)
+                        if self.refusal == POOLED:
+                            source.shutdown(socket.SHUT_WR)
                 sink.sendall(block)
 
     def _due(self, link: _Link) -> bool:

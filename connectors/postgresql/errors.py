@@ -38,6 +38,8 @@ _AUTHENTICATION: Final = (
     "requires a valid client certificate",
     "pg_hba.conf rejects",
 )
+_STATEMENT_POOLING: Final = "statement pooling mode"
+"""PgBouncer's words (client.c, server.c) where a pool hands its server on after every statement."""
 _TLS_NONE: Final = ("server does not support SSL",)
 _TLS_BAD: Final = ("certificate", "SSL error", "root certificate file", "tls")
 
@@ -99,6 +101,9 @@ def from_words(
         help_ = _timeout(message, endpoint)
     if "recovery" in message and sqlstate in ("40001", "40P01", "57014"):
         help_ = "On a standby: set hot_standby_feedback, or raise max_standby_streaming_delay."
+    if _STATEMENT_POOLING in message:
+        hint_ = "One snapshot needs a transaction: set pool_mode = transaction (or session) for this database there."
+        return StoreRejected(text, hint=hint_, connection=endpoint.name, sqlstate=sqlstate)
     kind = StoreUnavailable if sqlstate in TRANSIENT or sqlstate.startswith("08") else StoreRejected
     return kind(text, hint=help_, connection=endpoint.name, sqlstate=sqlstate)
 

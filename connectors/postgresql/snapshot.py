@@ -207,6 +207,8 @@ def _lock(session: Session, begin: str, tables: Sequence[str]) -> bool:
         try:
             session.run(statement, f"locking {', '.join(tables)} for reading")
         except StoreError as error:
+            if session.connection.closed:
+                raise
             session.rows("rollback", "locking")
             state = error.context.get("sqlstate")
             if state == "55P03" and tries + 1 < LOCK_TRIES:

@@ -19,9 +19,11 @@ from etl.core.errors import CastError, ConfigError, EtlError, StoreRejected, Sto
 from etl.core.partition import Partition, Whole
 from etl.core.secrets import keep_inline
 from etl.planning.cut import cut
+from tests.command import cuetl
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from connectors.base import Source
     from tests.servers.mariadb import MariaServer
@@ -228,6 +230,17 @@ def test_one_part_without_a_shared_snapshot_says_why(my: My) -> None:
     with source.snapshot(attach_all=source.attach) as at:
         plan = cut(source.facts(at, CutWish(partitions=4), sample=True), CutWish(partitions=4))
         assert (at.kind, len(plan.parts), plan.reason) == ("single", 1, "no-snapshot")
+
+
+def test_parts_of_different_moments_are_planned_where_they_are_allowed(my: My, tmp_path: Path) -> None:
+    my.sql("create table t(id int primary key)", "insert into t values (1), (2)")
+    (tmp_path / "cuetl.toml").write_text(
+        f'[connections.db]\nurl = "{my.server.url_of("generic")}"\nconsistency = "per-part"\n'
+    )
+    wish = ("export", "db", "--table", "t", "--to", "x", "--format", "parquet", "--partitions", "2")
+    plan = cuetl(*wish, "--plan", "--json", cwd=tmp_path)
+    assert plan.code == 0, plan.err
+    assert (plan.json["snapshot"], len(plan.json["partitions"])) == ("none", 2)
 
 
 def test_writes_are_refused_by_us_and_by_the_session(my: My) -> None:

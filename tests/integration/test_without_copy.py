@@ -19,6 +19,7 @@ from connectors.postgresql.wire import ServerError, stream
 from etl.core.errors import DataError
 from tests.cases.exporting import Exports
 from tests.faults import until
+from tests.fix_proxy import POOLED
 from tests.integration import test_random_tables as random_tables
 
 if TYPE_CHECKING:
@@ -75,6 +76,56 @@ def test_an_error_in_the_rows_is_the_servers_own(tmp_path: Path, pgdb: PostgresD
     pgdb.sql("create view v as select g as id, 1 / (5000 - g) as q from generate_series(1, 9000) g")
     said = Exports(tmp_path, refusing.url(pgdb.url)).refused("--table", "v")
     assert "division by zero (SQLSTATE 22012)" in said
+
+
+def test_neither_a_shared_snapshot_nor_copy_is_one_part_that_is_whole(
+    tmp_path: Path, pgdb: PostgresDatabase, refusing: Proxy
+) -> None:
+    role = f"r_{pgdb.name}"
+    pgdb.sql(
+        "create table t(id int primary key, v text)",
+        "insert into t select g, repeat('x', g % 300) from generate_series(1, 20000) g",
+        f"create role {role} login password 'w'",
+        f"grant select on t to {role}",
+        "revoke execute on function pg_export_snapshot() from public",
+    )
+    try:
+        url = refusing.url(pgdb.server.url_of(pgdb.name, user=role, password="w"))
+        wish = ("--table", "t", "--format", "parquet", "--partitions", "4")
+        plan = Exports(tmp_path, url).done(*wish, "--plan")
+        report = Exports(tmp_path, url).done(*wish)
+    finally:
+        pgdb.sql(f"drop owned by {role}", f"drop role {role}")
+    assert (len(plan["partitions"]), plan["reason"], plan["notes"]) == (1, "no-snapshot", [WORDS])
+    assert (report["partitions"], report["rows"]) == (1, 20000)
+    assert sorted(w["code"] for w in report["warnings"]) == ["no-snapshot", "note"]
+    assert pq.read_table(tmp_path / "out").sort_by("id").column("v").to_pylist() == [
+        "x" * (g % 300) for g in range(1, 20001)
+    ]
+
+
+def test_a_part_that_loses_its_session_is_read_again_through_a_portal(
+    tmp_path: Path, pgdb: PostgresDatabase, refusing: Proxy
+) -> None:
+    pgdb.sql("create table t as select g id, repeat('y', 2000) v from generate_series(1, 6000) g")
+    refusing.cut_after, refusing.cuts = 2 << 20, 1
+    wish = ("--table", "t", "--format", "parquet", "--partitions", "3")
+    assert Exports(tmp_path, refusing.url(pgdb.url)).done(*wish)["rows"] == 6000
+    assert refusing.cut_count >= 1
+    table = pq.read_table(tmp_path / "out").sort_by("id")
+    assert table.column("id").to_pylist() == list(range(1, 6001))
+
+
+@pytest.mark.parametrize("wish", [("--table", "t"), ("--sql", "select id from t")])
+def test_a_pool_that_takes_no_transaction_is_named_and_what_to_set(
+    tmp_path: Path, pgdb: PostgresDatabase, refusing: Proxy, wish: tuple[str, ...]
+) -> None:
+    pgdb.sql("create table t(id int primary key)")
+    refusing.refuses, refusing.refusal = b"begin", POOLED
+    said = Exports(tmp_path, refusing.url(pgdb.url)).refused(*wish)
+    assert "transaction blocks not allowed in statement pooling mode (SQLSTATE 08P01)" in said
+    assert "set pool_mode = transaction" in said
+    assert refusing.refused <= 3
 
 
 PHASES = (Phase.explicit, Phase.generate)

@@ -14,6 +14,7 @@ import pytest
 from connectors.base import Endpoint, Query, Tally
 from connectors.generic_sql import CONNECTOR
 from connectors.registry import connector
+from etl.api import Rows
 from etl.core.errors import CastError, ConfigError, MissingDriver, StoreUnavailable
 from etl.core.partition import Partition, Whole
 
@@ -111,3 +112,8 @@ def test_a_locked_file_is_a_transient_error(path: Path) -> None:
     with pytest.raises(StoreUnavailable, match="locked"), source.snapshot(attach_all=source.attach) as snapshot:
         source.schema(snapshot)
     holder.close()
+
+
+def test_parts_of_different_moments_are_no_matter_for_rows_in_python(path: Path) -> None:
+    at = Endpoint("g", "sqlite+pysqlite", database=str(path), options={"consistency": "per-part"})
+    assert Rows(CONNECTOR.source(at, Query(table="g", columns=("id",)))).to_arrow()["id"].to_pylist() == [1, 2]
