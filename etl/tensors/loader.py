@@ -151,6 +151,12 @@ class Loader:
         self._begun = False
         self._newest: object = None
 
+    def __repr__(self) -> str:
+        order = f"shuffled, seed {self._seed}" if self._shuffle else "in order"
+        world = f", rank {self.rank} of {self.world_size}" if self.world_size > 1 else ""
+        place = f"epoch {self._epoch}, step {self._step}"
+        return f"<Loader of {self._options.batch_size} rows a batch, {order}{world}: {len(self)} batches; at {place}>"
+
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; an epoch that was resumed gives those that are left."""
         return len(self._steps())
@@ -181,7 +187,7 @@ class Loader:
         token: object = object()
         self._newest = token
         stages = self._stages(steps, self._step, 1)
-        return LoaderIterator(self, token, stages, self._epoch)
+        return LoaderIterator(stages, partial(self._handed, token, self._epoch))
 
     def every(self, first: int, stride: int, /) -> Generator[Any, None, None] | Ahead[Any]:
         """The batches first, first + stride, … of a whole epoch: what one of `stride` workers makes; no state moves."""
@@ -338,10 +344,8 @@ class LoaderIterator:
         Damaged: A file went missing or was changed; the batch that needed it is not given.
     """
 
-    def __init__(self, loader: Loader, token: object, stages: _Stages, epoch: int) -> None:
-        self._loader = loader
-        self._token = token
-        self._epoch = epoch
+    def __init__(self, stages: _Stages, handed: Callable[[int, int], None], /) -> None:
+        self._handed = handed
         self._step = stages.first
         self._steps = len(stages.steps)
         self._done = False
@@ -359,11 +363,11 @@ class LoaderIterator:
         except BaseException:
             self.close()
             if not self._steps:
-                self._loader._handed(self._token, self._epoch, 0, 0)  # noqa: SLF001 - one thing in two classes
+                self._handed(0, 0)  # an epoch without batches is over too
             raise
         self._crossing.received(_parts(batch))
         self._step += 1
-        self._loader._handed(self._token, self._epoch, self._step, self._steps)  # noqa: SLF001 - as above
+        self._handed(self._step, self._steps)
         return batch
 
     def close(self) -> None:

@@ -70,9 +70,10 @@ class TensorKind:
 
     def fresh(self, rows: int, /) -> NDArray[Any]:
         """Memory of its own for so many rows, not yet set."""
-        return self._within(*_room(rows * self.row_bytes), rows)
+        return self.within(*_room(rows * self.row_bytes), rows)
 
-    def _within(self, room: NDArray[np.uint8], skip: int, rows: int) -> NDArray[Any]:
+    def within(self, room: NDArray[np.uint8], skip: int, rows: int, /) -> NDArray[Any]:
+        """So many rows in memory from a byte on."""
         return room[skip : skip + rows * self.row_bytes].view(self.dtype).reshape(rows, *self.row_shape)
 
 
@@ -97,11 +98,11 @@ class Rooms:
         rooms = self._rooms.setdefault(size, [])
         for room in rooms:
             if sys.getrefcount(room[0]) == _ONLY_HERE:
-                return kind._within(*room, rows)  # noqa: SLF001 - the other half of `fresh`
+                return kind.within(*room, rows)
         made = _room(size)
         if len(rooms) < self._most:
             rooms.append(made)
-        return kind._within(*made, rows)  # noqa: SLF001 - as above
+        return kind.within(*made, rows)
 
 
 _ONLY_HERE = 2
