@@ -417,3 +417,53 @@ def test_a_sample_is_compared_only_as_far_as_every_part_kept_it() -> None:
     assert looked == {"a": KEEP, "b": 2}
     assert shared == {("a", "b"): 2}
     assert shared_rows([]) == ({}, {})
+
+
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    keys=st.lists(st.tuples(st.integers(0, 9), st.one_of(st.none(), st.sampled_from(["", "a", "é"]))), max_size=40),
+    parts=st.integers(1, 5),
+    batch_rows=st.sampled_from([1, 7, 1000]),
+    order=st.sampled_from(["source", "key", "shuffle"]),
+    cut=st.sampled_from([None, "20"]),
+)
+def test_every_row_is_in_one_split_with_all_rows_of_its_key(
+    tmp_path_factory: pytest.TempPathFactory,
+    keys: list[tuple[int, str | None]],
+    parts: int,
+    batch_rows: int,
+    order: Any,
+    cut: str | None,
+) -> None:
+    rows = len(keys)
+    table = pa.table(
+        {
+            "row": pa.array(range(rows), pa.int64()),
+            "a": pa.array([k for k, _ in keys], pa.int64()),
+            "b": pa.array([k for _, k in keys], pa.string()),
+        }
+    )
+    options = WriteOptions(
+        split={"train": "0.5", "val": "0.25", "test": "0.25"},
+        split_key=("a", "b"),
+        null_key="own_group",
+        key=("row",),
+        order=order,
+        split_time="row" if cut else None,
+        time_cut=cut,
+    )
+    out = tmp_path_factory.mktemp("s") / "out"
+    export(out, table, parts, fmt="safetensors", options=options, batch_rows=batch_rows)
+    dataset = open_dataset(out)
+    found = {name: dataset.split(name).tensors()["row"].tolist() for name in dataset.splits}
+    side_of = {row: name for name, several in found.items() for row in several}
+    assert sum(map(len, found.values())) == len(side_of) == dataset.manifest.rows
+    groups: dict[Any, set[str]] = {}
+    for row, side in side_of.items():
+        groups.setdefault(keys[row], set()).add(side)
+    assert all(len(sides_) == 1 for sides_ in groups.values())
+    left_out = set(range(rows)) - set(side_of)
+    assert all(cut is not None and row >= 20 for row in left_out)
+    assert not any(cut is not None and row >= 20 for row in found["train"])
+    if order == "key":
+        assert all(several == sorted(several) for several in found.values())
