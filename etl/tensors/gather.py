@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl.core.canonical import canonical_json
 from etl.core.errors import CastError
@@ -19,7 +20,7 @@ from etl.tensors.cast import CastCount, Refused, into, parse_fill
 from etl.tensors.formats.parquet import ParquetPart
 from etl.tensors.pack import tensor_specs
 from etl.tensors.segments import ROWS, Contents, Segment, held_dtype
-from etl.tensors.views import Column, shown, valid_of, values_of
+from etl.tensors.views import Column, mask_of, shown, valid_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -330,7 +331,7 @@ def _items(column: Column) -> Column:
 
 
 def _wide(column: Column) -> Column:
-    """The items of fixed-size lists, also of absent ones.
+    """The items of fixed-size lists; those of absent ones are NULL.
 
     Raises:
         Refused: An item of a list that is there is NULL.
@@ -341,4 +342,7 @@ def _wide(column: Column) -> Column:
         bad = ~valid_of(items).reshape(len(column), size).all(axis=1) & valid_of(column)
         if bad.any():
             raise Refused("a NULL inside a list", row=int(np.flatnonzero(bad)[0]))
+    if column.null_count:
+        # What lies under an absent list is no value, and nothing to refuse or to count.
+        items = pc.if_else(mask_of(np.repeat(valid_of(column), size)), items, pa.scalar(None, items.type))
     return items

@@ -528,3 +528,15 @@ def test_a_matrix_without_a_dtype_is_exact_or_refused(
                 assert got == (float(np.float16(value)) if name == "half" else value)
     if not real and names != ["bool"]:
         assert x.dtype.kind in "iu"
+
+
+def test_what_lies_under_an_absent_list_is_no_value(tmp_path: Path) -> None:
+    items = pa.array([0, 1000, 1, 3], pa.int64()).view(pa.timestamp("ns"))
+    fixed = pa.FixedSizeListArray.from_arrays(items, 2, mask=pa.array([False, True]))
+    ragged = pa.ListArray.from_arrays(pa.array([0, 2, 4], pa.int32()), items, mask=pa.array([False, True]))
+    found = written(tmp_path / "out", pa.table({"e": fixed, "r": ragged}))
+    same(found["e"], [[0, 1], [0, 0]], "int64")
+    same(found["e.valid"], [True, False], "bool")
+    same(found["r.values"], [0, 1], "int64")
+    same(found["r.offsets"], [0, 2, 2], "int64")
+    assert column(open_dataset(tmp_path / "out"), "e")["cast"]["n_rounded"] == 0
