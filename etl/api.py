@@ -41,6 +41,9 @@ class Rows:
     batch_bytes: int = BATCH_BYTES
     tally: list[Tally] = field(default_factory=list, compare=False, repr=False)
 
+    def __repr__(self) -> str:
+        return f"<Rows of {self.source.title}, connection {self.source.endpoint.name}: read when asked for>"
+
     def schema(self) -> pa.Schema:
         """The Arrow schema; no row is read."""
         with self.source.snapshot(attach_all=attach_nobody) as at:

@@ -10,6 +10,8 @@ import pyarrow as pa
 from etl.core.schema import Schema
 from etl.planning.cut import cut
 from etl.tensors.pack import check_names, is_float, plan_columns
+from etl.tensors.page import small_page
+from etl.tensors.showing import counted
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -44,6 +46,18 @@ class JobPlan:
     parts: PartitionPlan
     lossy: tuple[str, ...]
     floats: frozenset[str] = frozenset()
+
+    def __repr__(self) -> str:
+        parts, writes = counted(len(self.parts.parts), "part"), ", ".join(w.target for w in self.job.writes)
+        return f"<JobPlan {self.source.title}: about {counted(round(self.facts.rows), 'row')} in {parts}, to {writes}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the columns, and why it is cut so."""
+        rows, parts = counted(round(self.facts.rows), "row"), counted(len(self.parts.parts), "part")
+        soft = f"about {rows} in {parts}: {self.parts.why}"
+        columns = [(f.name, f.source_type, f.type, "may be" if f.nullable else "never", f.note) for f in self.schema]
+        head = ("column", "store type", "Arrow type", "NULL", "note")
+        return small_page(self.source.title, soft, head, columns, self.lossy)
 
     @property
     def arriving(self) -> Schema:

@@ -110,6 +110,18 @@ def split_fragment(path: Path, manifest: Manifest, split: str, /) -> str:
     )
 
 
+def small_page(
+    title: str, soft: str, head: Sequence[str], rows: Iterable[Sequence[object]], said: Sequence[str] = (), /
+) -> str:
+    """A title, a line, a table and warnings, as notebooks show them; texts, not HTML."""
+    warned = f"<ul>{''.join(f'<li class=warn>{_text(one)}</li>' for one in said)}</ul>" if said else ""
+    cells = [[_text(cell) for cell in row] for row in rows]
+    return (
+        f'<div class="cuetl"><style>{_STYLE}</style><h1>{_text(title)}</h1><div class="soft">{_text(soft)}</div>'
+        f"{_table(head, cells)}{warned}</div>"
+    )
+
+
 def write_page(target: Path, text: str, /) -> None:
     """Write a page in one step: another reader sees the old page or the new one.
 

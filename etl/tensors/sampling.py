@@ -49,9 +49,10 @@ class RowSample:
             at = _chosen(self._level, self._rows, rows)
             if len(at):
                 self._places = np.concatenate([self._places, at])
-                chosen = pa.array(at - self._rows + start)
+                chosen: Column = pa.array(at - self._rows + start)
                 for name, kept in self._kept.items():
-                    kept.append(batch.column(name).take(chosen))
+                    values: Column = batch.column(name)
+                    kept.append(values.take(chosen))
             start += rows
             self._rows += rows
             while len(self._places) > self._most:

@@ -339,8 +339,9 @@ def _extreme(
     places = places if filled is None else filled[places]
     if known and len(places) > FEW:
         # Most rows repeat what is known already: only those beyond it are compared in full.
-        chosen = column.take(pa.array(places))
-        beyond = pc.less(chosen, known) if which == "min" else pc.greater(chosen, known)
+        chosen: Column = column.take(pa.array(places))
+        edge_text: Any = pa.scalar(known, column.type)
+        beyond: Any = pc.less(chosen, edge_text) if which == "min" else pc.greater(chosen, edge_text)
         if not pc.any(beyond).as_py():
             return None
         column = chosen

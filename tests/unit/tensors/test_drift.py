@@ -31,13 +31,13 @@ def table(*, shift: float = 0.0, words: str = "ab", nulls: int = 20, start: int 
     )
 
 
-def appended(folder: Path, *tables: pa.Table) -> list[dict[str, Any]]:
+def appended(folder: Path, first: pa.Table, *more: pa.Table) -> list[dict[str, Any]]:
     """The warnings on drift of the last of several exports."""
     options = WriteOptions(key=("id",))
-    for number, one in enumerate(tables):
-        mode: Any = "append" if number else "create"
-        published = export(folder, one, 2, fmt="safetensors", options=options, mode=mode, run_id=f"r{number}")
-    assert published.warnings == tuple(open_dataset(folder).manifest.document["warnings"])  # type: ignore[arg-type]
+    published = export(folder, first, 2, fmt="safetensors", options=options)
+    for number, one in enumerate(more):
+        published = export(folder, one, 2, fmt="safetensors", options=options, mode="append", run_id=f"a{number}")
+    assert list(published.warnings) == open_dataset(folder).manifest.document["warnings"]
     return [dict(w) for w in published.warnings if w["code"] == "drift"]
 
 
