@@ -202,13 +202,20 @@ def _document_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
         is_current = newest is not None and newest.version == manifest.version
         if is_current and own.read_bytes() != (folder / CURRENT).read_bytes():
             yield f"{CURRENT} differs from {VERSIONS}/{own.name}"
-        parent = manifest.document.get("parent")
-        if parent is not None:
-            name = f"{integer(parent):06d}.json"
-            digest = sha256_hex((folder / VERSIONS / name).read_bytes())
-            if digest != manifest.document.get("parent_sha256"):
-                yield f"{VERSIONS}/{name} has sha256 {digest}, not {manifest.document.get('parent_sha256')}"
+        yield from _chain_faults(folder, manifest)
     except FileNotFoundError as error:
         yield f"{error.filename} is missing"
     except OSError as error:
         yield str(failed("a manifest cannot be read", error))
+
+
+def _chain_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+    """The first manifest on the way back to version 1 that is not the one its child was made from."""
+    while (parent := manifest.document.get("parent")) is not None:
+        name = f"{integer(parent):06d}.json"
+        text = (folder / VERSIONS / name).read_bytes()
+        digest, wanted = sha256_hex(text), manifest.document.get("parent_sha256")
+        if digest != wanted:
+            yield f"{VERSIONS}/{name} has sha256 {digest}, not {wanted} as version {manifest.version} says"
+            return
+        manifest = Manifest.from_json(text, where=str(folder / VERSIONS / name))

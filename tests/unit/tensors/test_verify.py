@@ -141,3 +141,19 @@ def test_t_50_each_file_of_each_format_is_looked_at(tmp_path: Path, fmt: Format)
         assert caught.value.exit_code == 4
         path.write_bytes(whole)
     open_dataset(out, verify="sha256")
+
+
+def test_the_whole_chain_of_manifests_is_looked_at(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    for number in (1, 2, 3, 4):
+        export(out, pa.table({"id": [number]}), mode="replace", run_id=f"r{number}")
+    open_dataset(out).verify()
+    first = out / "_manifests" / "000001.json"
+    text = first.read_bytes()
+    first.unlink()
+    first.write_bytes(text.replace(b'"rows":1', b'"rows":2', 1))
+    with pytest.raises(Damaged, match=r"000001\.json has sha256 [0-9a-f]{64}, not [0-9a-f]{64} as version 2 says"):
+        open_dataset(out).verify()
+    first.unlink()
+    with pytest.raises(Damaged, match=r"000001\.json is missing"):
+        open_dataset(out).verify()
