@@ -184,6 +184,10 @@ class Manifest:
         for name in ("columns", "tensors"):
             if not all(isinstance(one, dict) for one in sequence(self.document.get(name, []))):
                 raise TypeError(f"{name} are not objects")
+        for tensor in sequence(self.document.get("tensors", [])):
+            if isinstance(tensor, dict):
+                _text(tensor["name"])
+                _text(tensor["dtype"])
         for column in self.columns:
             _text(column["name"])
             null = column.get("null")

@@ -22,6 +22,7 @@ from etl.core.errors import ConfigError, Damaged
 from etl.core.schema import nearest
 from etl.tensors.encode import MAPPED, spans
 from etl.tensors.manifest import sequence
+from etl.tensors.pack import ITEM_BYTES
 from etl.tensors.segments import held_dtype
 from etl.tensors.storage import failed
 from etl.tensors.versions import located
@@ -693,7 +694,7 @@ def _places(folder: Path, entry: FileEntry, manifest: Manifest) -> dict[str, Ten
     result: dict[str, TensorPlace] = {}
     for name, (place, dtype, shape, start) in found.items():
         word = words.get(name, "bool" if name.endswith(".valid") else dtype.name)
-        if dtype != held_dtype(word) or not shape:
+        if word not in ITEM_BYTES or dtype != held_dtype(word) or not shape:
             raise Damaged(
                 f"{places[place]} holds {name} as {dtype} {list(shape)}, the manifest says {word}",
                 hint=_RESTORE,
