@@ -85,7 +85,7 @@ class Making:
             columns: Those of this run; what the live version knew is added where rows are appended to it.
             entries: All files.
         """
-        warnings = list(self.warnings)
+        warnings = [*self.warnings, *_changes(self, columns)]
         if live is not None and self.mode == "append":
             warnings += drift(live.columns, columns)
             columns = joined_columns(live.columns, columns, live.splits)
@@ -297,6 +297,28 @@ def _of_split(counted: Sequence[Mapping[str, object]], split: str) -> list[Stats
         stats = column.get("stats")
         if isinstance(stats, dict) and isinstance(stats.get(split), Stats):
             found.append(stats[split])
+    return found
+
+
+def _changes(making: Making, columns: Sequence[Mapping[str, object]]) -> list[dict[str, object]]:
+    """What a policy changed or left out, as warnings; what the source rounded is among its own."""
+    found: list[dict[str, object]] = []
+    for column in columns:
+        name, cast = str(column["name"]), column["cast"]
+        if not isinstance(cast, dict):
+            continue
+        rounded = documents.integer(cast["n_rounded"]) - making.requires.rounded.get(name, 0)
+        for code, count in (("cast-rounded", rounded), ("cast-saturated", documents.integer(cast["n_saturated"]))):
+            if count:
+                error = f", by at most {cast['max_abs_error']:.6g}" if code == "cast-rounded" else ""
+                text = f"column {name}: {count} values were {code.removeprefix('cast-')} to {column['dtype']}{error}"
+                found.append({"code": code, "column": name, "count": count, "text": text})
+    dropped: dict[str, int] = {}
+    for one in making.staged:
+        for reason, count in one.dropped.items():
+            dropped[reason] = dropped.get(reason, 0) + count
+    for reason, count in dropped.items():
+        found.append({"code": "dropped", "reason": reason, "count": count, "text": f"{count} rows left out: {reason}"})
     return found
 
 

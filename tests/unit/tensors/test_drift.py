@@ -85,3 +85,14 @@ def test_the_manifest_has_every_field_of_a_column(tmp_path: Path) -> None:
     checks: Any = manifest.document["checks"]
     assert all(one["passed"] for one in checks)
     assert [one["name"] for one in checks] == ["rows of each part", "rows of the snapshot"]
+
+
+def test_what_policies_changed_is_told_with_its_count(tmp_path: Path) -> None:
+    rows = pa.table({"a": pa.array([0.1, 1e300, 0.5, None]), "b": pa.array([1, None, 3, 4])})
+    options = WriteOptions(features=("a",), key=("b",), dtype="float32", cast="saturate", column_nulls={"b": "drop"})
+    published = export(tmp_path / "out", rows, fmt="safetensors", options=options)
+    said = {str(w["code"]): w.get("count") for w in published.warnings}
+    assert said == {"cast-rounded": 1, "dropped": 1}
+    again = WriteOptions(features=("a",), dtype="float32", cast="saturate")
+    published = export(tmp_path / "all", rows, fmt="safetensors", options=again)
+    assert {str(w["code"]): w["count"] for w in published.warnings} == {"cast-rounded": 1, "cast-saturated": 1}
