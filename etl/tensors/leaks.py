@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from etl.tensors.pack import PackPlan
 
 KEEP = 1024
-_SLICE = 1 << 16
+_SLICE = 1 << 14
 _ONE = np.uint64(0x9E3779B97F4A7C15)
 _TWO = np.uint64(0xBF58476D1CE4E5B9)
 _HALF = np.uint64(32)
@@ -123,9 +123,13 @@ def row_hashes(batch: pa.RecordBatch, columns: Sequence[str], /) -> NDArray[np.u
         uint64 [rows].
     """
     rows = np.zeros(batch.num_rows, np.uint64)
+    high = np.empty_like(rows)
     for name in columns:
         rows ^= _words(batch.column(batch.schema.get_field_index(name)))
-        _mix(rows)
+        rows *= _ONE
+        np.right_shift(rows, _HALF, out=high)
+        rows ^= high
+    _mix(rows)
     return rows
 
 
