@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import pickle
+import re
 import subprocess
 import sys
 import threading
@@ -21,6 +22,7 @@ from etl.core.errors import ConfigError, EtlError, SnapshotLost, StoreRejected, 
 from etl.core.partition import Pages, Partition
 from etl.core.secrets import SecretRef
 from etl.planning.cut import cut
+from etl.run.places import place
 from tests.reading_postgresql import WHOLE, endpoint, nothing, read, read_part, source
 
 if TYPE_CHECKING:
@@ -205,8 +207,10 @@ def test_sql_37_a_reader_that_is_ended_says_so_with_the_servers_code(
         batches = one.read(moment, WHOLE, schema=schema, batch_bytes=1 << 16, tally=Tally())
         next(batches)
         pgdb.sql("select pg_terminate_backend(pid) from pg_stat_activity where query like 'copy%'")
-        with pytest.raises(StoreUnavailable, match=said) as caught:
+        with pytest.raises(StoreUnavailable) as caught:
             list(batches)
+        words = str(caught.value)
+        assert re.match(said, f"{place(one, words)}: {words}"), words
         assert caught.value.retry == "transient"
         again, _ = read_part(one, moment, WHOLE, schema)
         assert sum(b.num_rows for b in again) == (20_000 if query.table else 2000)
