@@ -17,7 +17,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from etl.core.canonical import canonical_json
-from etl.core.errors import CommitConflict, DatasetError
+from etl.core.errors import CommitConflict, Damaged, DatasetError
 from etl.tensors import manifest as documents
 from etl.tensors.document import utc_text
 from etl.tensors.encode import mapped
@@ -104,6 +104,13 @@ def erase(path: str | os.PathLike[str], keys: Sequence[str], /, *, dry_run: bool
     """
     target, live = opened(path)
     wanted = keys_of(keys, live)
+    lost = missing(target, live)
+    if lost:
+        raise Damaged(
+            f"{lost[0]} of {target} is missing, so the current version cannot be searched",
+            hint="Restore the file from a copy, or export again with --mode replace.",
+            path=lost[0],
+        )
     try:
         trees = 0
         if not dry_run:

@@ -295,6 +295,28 @@ def test_erase_of_a_damaged_file_changes_nothing(tmp_path: Path) -> None:
     assert [p.name for p in tmp_path.iterdir()] == ["out"]
 
 
+def test_a_current_version_with_a_hole_is_not_said_to_be_free_of_a_key(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(out, rows(1, 2), fmt="safetensors", options=APART)
+    export(out, rows(3), fmt="safetensors", options=APART, mode="append", run_id="r2")
+    path = open_dataset(out).manifest.files[0].path
+    (out / path).unlink()
+    for key in ("1", "3", "9"):
+        with pytest.raises(Damaged, match=rf"{path} of .* is missing"):
+            erase(out, [key])
+
+
+def test_what_a_vacuum_left_of_a_version_goes_too(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    export(out, rows(1, GONE), fmt="safetensors", options=APART)
+    export(out, rows(2), fmt="safetensors", options=APART, mode="replace", run_id="r2")
+    (text,) = (out / "_retired" / "_text").iterdir()
+    text.unlink()  # as a vacuum that was killed does
+    assert erase(out, ["9"]).rows == {}
+    assert having(tmp_path, struct.pack("<q", GONE)) == []
+    assert held(out, 2)["id"] == [2]
+
+
 def test_bounds_and_statistics_of_the_erased_leave_all_manifests(tmp_path: Path) -> None:
     out = tmp_path / "out"
     export(out, rows(1, GONE), options=APART)
