@@ -235,6 +235,13 @@ def tensor_specs(plan: PackPlan, /) -> tuple[TensorSpec, ...]:
     specs: list[TensorSpec] = []
     for (name, _), members in groups.items():
         first = members[0]
+        if len(members) > 1 and first.index is None:
+            raise ConfigError(
+                f"two tensors would be named {name}: column {first.field.name} as {members[0].role} and as "
+                f"{members[1].role}",
+                hint="Give the column an alias in the query.",
+                column=first.field.name,
+            )
         columns = tuple(members)
         matrix = (len(members),) if first.index is not None else ()
         nullable = any(c.nullable for c in members)

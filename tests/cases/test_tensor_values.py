@@ -430,6 +430,9 @@ def test_a_key_that_is_also_the_target_is_written_as_both(tmp_path: Path) -> Non
     same(found["t"], [5, 6], "int64")
     both = [(c["tensor"], c["role"]) for c in open_dataset(tmp_path / "out").columns if c["name"] == "t"]
     assert both == [("y", "target"), ("t", "key")]
+    named = table.rename_columns(["a", "y"])
+    said = refused(tmp_path / "no", named, features=("a",), target=("y",), key=("y",))
+    assert "two tensors would be named y: column y as target and as key" in said
 
 
 @pytest.mark.parametrize(
