@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from decimal import Context
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -34,8 +34,6 @@ TABLE = 1024
 """Integers within a range of so many are counted one by one."""
 LONGEST = 256
 """Characters of a text in the statistics; longer least and greatest texts are cut there."""
-FEW = 64
-"""So many texts are compared without looking for a shorter way."""
 MOST_LABELS = 4096
 """An enum with more labels is not counted by label."""
 DIGITS = Context(prec=80)
@@ -313,38 +311,106 @@ def _take_text(stats: Stats, column: Column) -> None:
     if data is None or not int(lengths.max()):
         stats.reach("", "")
         return
+    text = _Bytes(np.frombuffer(data, np.uint8), offsets[:-1], lengths)
     # The first byte decides nearly all comparisons; an empty text comes before every other.
     filled = np.flatnonzero(lengths) if not int(lengths.min()) else None
-    starts = offsets[:-1] if filled is None else offsets[:-1][filled]
-    firsts = np.frombuffer(data, np.uint8).take(starts)
-    least = "" if filled is not None else _extreme(column, firsts, None, int(firsts.min()), stats.least, "min")
-    most = _extreme(column, firsts, filled, int(firsts.max()), stats.most, "max")
-    if least is not None:
-        stats.reach(least[:LONGEST], least[:LONGEST])
-    if most is not None:
-        stats.reach(most[:LONGEST], most[:LONGEST])
+    firsts = text.data.take(text.starts if filled is None else text.starts[filled])
+    low, high = int(firsts.min()), int(firsts.max())
+    if int(lengths.max()) == 1:
+        stats.reach("" if filled is not None else chr(low), chr(high))
+        return
+    if low == high:
+        # They begin alike: nothing is gained by looking at beginnings.
+        ends: Any = pc.min_max(column)
+        stats.reach(ends["min"].as_py()[:LONGEST], ends["max"].as_py()[:LONGEST])
+        return
+    least = "" if filled is not None else _extreme(column, text, firsts, None, stats.least, "min")
+    most = _extreme(column, text, firsts, filled, stats.most, "max")
+    for found in (least, most):
+        if found is not None:
+            stats.reach(found[:LONGEST], found[:LONGEST])
+
+
+@dataclass(frozen=True, slots=True)
+class _Bytes:
+    """The bytes of a text column and where each text begins, [rows]."""
+
+    data: NDArray[np.uint8]
+    starts: NDArray[Any]
+    lengths: NDArray[Any]
+
+    def words(self, at: NDArray[Any]) -> NDArray[np.uint64]:
+        """The eight bytes from each place on, the first the highest; zeros behind the data."""
+        data = self.data if len(self.data) >= 8 else np.concatenate([self.data, np.zeros(8, np.uint8)])
+        view: NDArray[np.uint64] = np.ndarray((len(data) - 7,), np.uint64, data, 0, (1,))
+        inside = np.minimum(at, len(view) - 1)
+        behind = (8 * (at - inside)).astype(np.uint64)
+        found: NDArray[np.uint64] = view[inside].byteswap()
+        return found << behind if behind.any() else found
+
+    def heads(self, places: NDArray[Any]) -> NDArray[np.uint64]:
+        """The first eight bytes of each text, zeros behind its end."""
+        heads: NDArray[np.uint64] = self.words(self.starts[places]) & _MASKS.take(self.lengths[places], mode="clip")
+        return heads
+
+    def repeats(self, places: NDArray[Any], known: bytes) -> NDArray[np.bool_]:
+        """Which texts, whose first eight bytes are those of `known`, are certainly the same."""
+        if not 8 < len(known) <= 16:
+            return np.zeros(len(places), np.bool_)
+        tail = int.from_bytes(known[-8:], "big")
+        same = self.lengths[places] == len(known)
+        ends = self.starts[places] + np.maximum(self.lengths[places] - 8, 0)
+        alike: NDArray[np.bool_] = same & (self.words(ends) == np.uint64(tail))
+        return alike
+
+
+_MASKS = np.array([0, *((1 << 64) - (1 << (64 - 8 * n)) for n in range(1, 9))], np.uint64)
+"""By length: the bytes that are there."""
 
 
 def _extreme(
-    column: Column, firsts: NDArray[np.uint8], filled: NDArray[Any] | None, byte: int, known: str | None, which: str
+    column: Column,
+    text: _Bytes,
+    firsts: NDArray[np.uint8],
+    filled: NDArray[Any] | None,
+    known: str | None,
+    which: Literal["min", "max"],
 ) -> str | None:
-    """The least or greatest text of those that begin with `byte`; None where it is not beyond what is known."""
-    if known == "" and which == "min":
+    """The least or greatest text; None where it is not beyond what is known.
+
+    Args:
+        column: Without NULL.
+        text: Its bytes.
+        firsts: The first byte of each text that has one.
+        filled: The places of those; None: all.
+        known: The extreme of the rows before.
+        which: The least, or the greatest.
+    """
+    low = which == "min"
+    byte = int(firsts.min() if low else firsts.max())
+    edge = known.encode() if known else b""
+    if low and known == "":
         return None
-    if known:
-        edge = known.encode()[0]
-        if byte != edge and (byte > edge) == (which == "min"):
-            return None
+    if edge and (byte > edge[0] if low else byte < edge[0]):
+        return None
     places = np.flatnonzero(firsts == byte)
     places = places if filled is None else filled[places]
-    if known and len(places) > FEW:
-        # Most rows repeat what is known already: only those beyond it are compared in full.
-        chosen: Column = column.take(pa.array(places))
-        edge_text: Any = pa.scalar(known, column.type)
-        beyond: Any = pc.less(chosen, edge_text) if which == "min" else pc.greater(chosen, edge_text)
-        if not pc.any(beyond).as_py():
+    heads = text.heads(places)
+    best = int(heads.min() if low else heads.max())
+    places = places[heads == np.uint64(best)]
+    if edge:
+        head = int.from_bytes(edge[:8].ljust(8, b"\0"), "big")
+        if best > head if low else best < head:
             return None
-        column = chosen
-    else:
-        column = column.take(pa.array(places))
-    return str(pc.min_max(column)[which].as_py())
+        if best == head:
+            # Most rows repeat what is known: those are left out before any is compared in full.
+            if len(edge) <= 8:
+                lengths = text.lengths[places]
+                places = places[lengths < len(edge) if low else lengths > len(edge)]
+            else:
+                places = places[~text.repeats(places, edge)]
+            if not len(places):
+                return None
+    chosen: Column = column if len(places) == len(column) else column.take(pa.array(places))
+    ends: Any = pc.min_max(chosen)
+    return str(ends[which].as_py())
