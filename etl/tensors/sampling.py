@@ -27,7 +27,7 @@ class RowSample:
 
     Args:
         names: The columns to sample.
-        most: Rows to keep.
+        most: Rows to keep, at least 2; the last window may be without its row, so there are at least half as many.
     """
 
     def __init__(self, names: Sequence[str], most: int) -> None:
@@ -42,30 +42,29 @@ class RowSample:
         for name in list(self._kept):
             if _width(batch.column(name)) > WIDE:
                 del self._kept[name]
-        start = 0
-        while start < batch.num_rows:
-            # At any level at most twice as many rows as are kept are looked at before the level may rise.
-            rows = min(batch.num_rows - start, self._most << self._level)
-            at = _chosen(self._level, self._rows, rows)
-            if len(at):
-                self._places = np.concatenate([self._places, at])
-                chosen: Column = pa.array(at - self._rows + start)
-                for name, kept in self._kept.items():
-                    values: Column = batch.column(name)
-                    kept.append(values.take(chosen))
-            start += rows
-            self._rows += rows
-            while len(self._places) > self._most:
-                self._thin()
+        first, self._rows = self._rows, self._rows + batch.num_rows
+        level = self._level
+        while self._rows > self._most << level:
+            level += 1
+        if level > self._level:
+            self._thin(level, first)
+        at = _chosen(level, first, batch.num_rows)
+        if len(at):
+            self._places = np.concatenate([self._places, at])
+            chosen: Column = pa.array(at - first)
+            for name, kept in self._kept.items():
+                values: Column = batch.column(name)
+                kept.append(values.take(chosen))
 
-    def _thin(self) -> None:
-        self._level += 1
-        windows = self._places >> (self._level - 1)
-        stays = np.flatnonzero(windows == _lower(windows >> 1, self._level))
+    def _thin(self, level: int, rows: int) -> None:
+        """Keep what a higher level keeps of the rows so far."""
+        self._level = level
+        stays = np.flatnonzero(np.isin(self._places, _chosen(level, 0, rows), assume_unique=True))
         self._places = self._places[stays]
         chosen = pa.array(stays)
         for name, kept in self._kept.items():
-            self._kept[name] = [pa.concat_arrays(kept).take(chosen)]
+            if kept:
+                self._kept[name] = [pa.concat_arrays(kept).take(chosen)]
 
     @property
     def rows(self) -> int:
