@@ -58,6 +58,7 @@ def summary(kind: Any, parts: Sequence[Stats], /) -> dict[str, object]:
         parts: In their order.
     """
     found = merged(parts)
+    kind = _arrived(kind, parts)
     real = found.whole.real(_scale(kind))
     real.add(found.real)
     spread = _spread(kind, found, parts)
@@ -115,6 +116,14 @@ def _scale(kind: Any) -> Fraction:
     if types.is_timestamp(kind) or types.is_time(kind) or types.is_duration(kind):
         return {"s": Fraction(1_000_000), "ms": Fraction(1000), "us": Fraction(1), "ns": Fraction(1, 1000)}[kind.unit]
     return Fraction(1)
+
+
+def _arrived(kind: Any, parts: Sequence[Stats]) -> Any:
+    """The type that was counted: a decimal that is a float tensor in every dataset arrives as float64."""
+    if not pa.types.is_decimal(kind):
+        return kind
+    samples = [one.sample.type for one in parts if one.sample is not None]
+    return samples[0] if samples and pa.types.is_floating(samples[0]) else kind
 
 
 def _spread(kind: Any, found: Stats, parts: Sequence[Stats]) -> Spread | None:

@@ -14,6 +14,7 @@ import pytest
 from safetensors.numpy import load_file
 
 from tests.cases.exporting import Exports
+from tests.faults import manifest
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -163,3 +164,13 @@ def test_sql_39_decimals_in_parquet(pgdb: PostgresDatabase, exports: Exports) ->
     assert "decimal-widened" in [w["code"] for w in report["warnings"]]
     text = exports.table("--table", "t39", "--types", "b=string", to="text")
     assert text.column("b").to_pylist() == ["0.12345678901234567890123"]
+
+
+def test_statistics_of_decimals_that_are_floats_are_those_of_the_floats(
+    pgdb: PostgresDatabase, exports: Exports
+) -> None:
+    pgdb.sql("create table t(id int primary key, v numeric)", "insert into t values (1,'NaN'),(2,1.5),(3,-2.25)")
+    exports.tensors("--table", "t")
+    (column,) = [one for one in manifest(exports.home / "out")["columns"] if one["name"] == "v"]
+    (stats,) = column["stats"].values()
+    assert (stats["count"], stats["nan"], stats["min"], stats["max"], stats["mean"]) == (3, 1, -2.25, 1.5, -0.375)
