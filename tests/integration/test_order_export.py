@@ -6,16 +6,19 @@ import contextlib
 import os
 import signal
 import sqlite3
+import sys
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pytest
 from safetensors.numpy import load_file
 
+from benchmarks.measure import measure
 from etl.tensors.dataset import open_dataset
 from tests.cases.exporting import Exports
 from tests.faults import leftovers, running, until
 from tests.integration.test_faults_engine import children
+from tests.integration.test_memory_bound import TABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,8 +46,10 @@ def ids(out: Path, split: str = "all") -> list[int]:
 @pytest.fixture
 def shop(tmp_path: Path, pgdb: PostgresDatabase) -> Exports:
     pgdb.sql(
+        "create type mood as enum ('sad', 'ok', 'a')",
         "create table orders as select g::bigint id, (g * 7919) % 1003 as item, g / 3.0::float8 price, "
         "case when g % 5 = 0 then null else 'row ' || g end note, (g % 3 = 0) ok, "
+        "(case g % 4 when 0 then 'ok' when 1 then 'a' when 2 then 'sad' end)::mood mood, "
         f"timestamptz '2026-01-01 00:00:00+00' + g * interval '1 hour' as at from generate_series(1, {ROWS}) g",
         "alter table orders alter id set not null",
         "analyze orders",
@@ -58,9 +63,10 @@ def shop(tmp_path: Path, pgdb: PostgresDatabase) -> Exports:
         ("safetensors", ("--key", "id", "--shuffle", "7", "--split", "train=0.9,val=0.1", "--split-key", "item")),
         ("parquet", ("--key", "item,id", "--order", "key")),
         ("safetensors", ("--key", "ok", "--order", "key")),
+        ("safetensors", ("--key", "mood,at", "--order", "key")),
         ("safetensors", ("--shuffle", "7")),
     ],
-    ids=["shuffled", "by-key", "by-ties", "by-rows"],
+    ids=["shuffled", "by-key", "by-ties", "by-enum", "by-rows"],
 )
 def test_one_and_thirteen_parts_of_a_real_table_give_the_same_files(
     shop: Exports, fmt: str, flags: tuple[str, ...]
@@ -71,6 +77,11 @@ def test_one_and_thirteen_parts_of_a_real_table_give_the_same_files(
     assert done["partitions"] == 13
     assert files(shop.home / "one") == files(shop.home / "many")
     assert open_dataset(shop.home / "many").manifest.rows == ROWS
+    if flags[1] == "mood,at":
+        moods = np.concatenate([load_file(p)["mood"] for p in sorted((shop.home / "many").glob("*.safetensors"))])
+        assert moods.tolist() == sorted(moods[: ROWS * 3 // 4].tolist()) + [0] * (ROWS // 4), (
+            "declared order, NULL last"
+        )
 
 
 def test_the_plan_says_the_order_and_the_disk_that_it_needs(shop: Exports) -> None:
@@ -82,7 +93,7 @@ def test_the_plan_says_the_order_and_the_disk_that_it_needs(shop: Exports) -> No
     assert "--order key needs --key" in refused
 
 
-SQLITE_ROWS = 120_000
+SQLITE_ROWS = 80_000
 
 
 @pytest.fixture
@@ -130,3 +141,30 @@ def test_a_stop_while_rows_are_put_in_order_leaves_nothing(tmp_path: Path, datab
         assert run.left() == []
     assert done.code == 130, done.err
     assert [name for name in leftovers(tmp_path) if "out" in name] == []
+
+
+BOUND_MIB = 2 * (8 + 5 * 4 + 2 * 64) + 96
+"""Above the base for two readers and files of 16 MiB: batches on their way, and a run with its sorted pieces (64 MiB at
+most) or a file with the rows it is made of, twice each; blocks for the next files."""
+
+
+@pytest.mark.slow
+def test_memory_of_an_ordered_export_is_bounded_by_runs_and_files_in_flight(
+    tmp_path: Path, pgdb: PostgresDatabase
+) -> None:
+    rows = 5_000_000
+    pgdb.sql(TABLE.format(name="small", rows=1000), TABLE.format(name="large", rows=rows), "analyze large")
+    assert pgdb.sql("select pg_relation_size('large')")[0][0] > 1.2 * BOUND_MIB * 2**20
+
+    def peak(table: str, to: str) -> float:
+        url = pgdb.url.replace(f":{pgdb.password}@", "@")
+        words = ("--table", table, "--to", str(tmp_path / to), "--key", "id", "--shuffle", "7")
+        command = [sys.executable, "-m", "etl.cli.main", "export", url, *words, "--partition-bytes", "16MiB", "--quiet"]
+        return measure([*command, "--workers", "1"], env={"PGPASSWORD": pgdb.password}, seconds=280).peak_mib
+
+    peak("small", "first")  # the decoder may have to be compiled, once
+    base = peak("small", "small")
+    assert 30 < base < 400
+    most = peak("large", "large")
+    assert most - base < BOUND_MIB, f"base {base:.0f} MiB, peak {most:.0f} MiB"
+    assert open_dataset(tmp_path / "large").manifest.rows == rows

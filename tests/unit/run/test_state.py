@@ -10,8 +10,10 @@ from etl.run.state import (
     Effect,
     Event,
     Fail,
+    Finish,
     PartBroke,
     PartStaged,
+    PiecesKnown,
     Planned,
     Publish,
     Restart,
@@ -149,3 +151,47 @@ def test_any_order_of_ends_stages_every_part_or_ends_the_run(count: int, slots: 
     assert run.phase in ("publishing", "failed")
     if run.phase == "publishing":
         assert all(p.state == "staged" for p in run.parts.values())
+
+
+PIECES = ((0, 0, 0), (0, 0, 1), (0, 0, 2))
+
+
+def finishing() -> tuple[Run, list[Effect]]:
+    return drive(Run("r"), Planned(keys(2), 2, finishes=True), PartStaged((0, 0), 1), PartStaged((0, 1), 1))
+
+
+def test_what_is_left_after_the_parts_is_done_within_the_slots_and_published_last() -> None:
+    run, effects = finishing()
+    assert (run.phase, effects[-1]) == ("finishing", Finish())
+    run, effects = drive(run, PiecesKnown(PIECES))
+    assert effects == [Submit(PIECES[0], 1), Submit(PIECES[1], 1)]
+    run, effects = drive(run, PartStaged(PIECES[1], 1), PartStaged(PIECES[0], 1))
+    assert effects == [Submit(PIECES[2], 1)]
+    run, effects = drive(run, PartStaged(PIECES[2], 1))
+    assert (run.phase, effects) == ("publishing", [Publish()])
+    assert all(run.parts[key].state == "staged" for key in keys(2)), "parts are remembered"
+
+
+def test_nothing_left_after_the_parts_is_published_at_once() -> None:
+    run, _ = finishing()
+    run, effects = drive(run, PiecesKnown(()))
+    assert (run.phase, effects) == ("publishing", [Publish()])
+
+
+def test_a_piece_that_breaks_is_tried_again_and_a_stop_ends_them_all() -> None:
+    run, _ = finishing()
+    run, effects = drive(run, PiecesKnown(PIECES), PartBroke(PIECES[0], 1, "transient"))
+    assert any(isinstance(e, Wait) and e.key == PIECES[0] for e in effects)
+    again, effects = drive(run, PartStaged(PIECES[1], 1), WaitOver(PIECES[0]))
+    assert Submit(PIECES[0], 2) in effects
+    assert drive(again, PartStaged(PIECES[0], 1))[0] == again, "the attempt before is nobody's any more"
+    assert drive(run, StopAsked())[1] == [Stop()]
+    assert drive(run, PartBroke(PIECES[1], 1, "permanent"))[1] == [Fail(PIECES[1], "")]
+
+
+def test_a_snapshot_lost_while_pieces_are_done_begins_with_the_parts_again() -> None:
+    run, _ = finishing()
+    run, effects = drive(run, PiecesKnown(PIECES), SnapshotGone())
+    assert (run.phase, effects[-1]) == ("running", Restart())
+    run, effects = drive(run, Planned(keys(1), 1, finishes=True), PartStaged((0, 0), 1))
+    assert effects[-1] == Finish()

@@ -16,7 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from safetensors.numpy import load_file
 
+from connectors import memory
+from connectors.base import CutWish, Endpoint, Query
 from etl.core.errors import CastError, ConfigError
+from etl.planning.endpoints import Job, Read, Write
+from etl.run import runner
+from etl.run.progress import Silent
 from etl.tensors import exchange
 from etl.tensors.dataset import open_dataset
 from etl.tensors.options import WriteOptions
@@ -56,11 +61,16 @@ def files(out: Path) -> list[tuple[str, int, str]]:
     return found
 
 
-@pytest.mark.parametrize("fmt", ["safetensors", "parquet", "npy", "torch"])
+@pytest.mark.parametrize("fmt", ["safetensors", "parquet", "npy", "torch", "tfrecord"])
 @pytest.mark.parametrize("order", ["key", "shuffle"])
 def test_one_and_thirteen_parts_give_the_same_bytes(tmp_path: Path, fmt: Format, order: Any) -> None:
     options = WriteOptions(
-        key=("id",), order=order, partition_bytes=100_000, split={"train": "0.8", "val": "0.2"}, split_key=("id",)
+        cast="round" if fmt == "tfrecord" else "exact",
+        key=("id",),
+        order=order,
+        partition_bytes=100_000,
+        split={"train": "0.8", "val": "0.2"},
+        split_key=("id",),
     )
     table = shop(20_000)
     export(tmp_path / "one", table, 1, fmt=fmt, options=options)
@@ -234,3 +244,37 @@ def test_nothing_and_an_empty_split_are_files_without_rows(tmp_path: Path) -> No
 def test_orders_that_cannot_be_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         WriteOptions(**given)
+
+
+class Told(Silent):
+    """Keeps what a run says."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+        self.ended: dict[str, list[int]] = {}
+
+    def stage(self, text: str) -> None:
+        self.stages.append(text)
+
+    def planned(self, parts: int, rows: float, count: int) -> None:  # noqa: ARG002 - as the protocol has it
+        self.ended[self.stages[-1]] = [parts, 0]
+
+    def advanced(self, *, parts: int = 0, rows: int = 0, count: int = 0) -> None:  # noqa: ARG002 - as above
+        list(self.ended.values())[-1][1] += parts
+
+
+def test_a_run_orders_after_it_has_read_and_says_how_far_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()  # parts and files are made in worker processes, which know nothing of it
+    memory.put("shop", shop(9000))
+    at = Endpoint("memory", "memory", database="shop")
+    options = WriteOptions(key=("id",), order="shuffle", seed=7, partition_bytes=1)
+    job = Job(
+        Read(at, Query(table="shop"), CutWish("id", partitions=5)),
+        (Write(str(tmp_path / "x"), "safetensors", options), Write(str(tmp_path / "y"), "parquet", options)),
+    )
+    told = Told()
+    one, other = runner.run([job], run_id="r1", progress=told)
+    assert (one.rows, other.rows) == (9000, 9000)
+    assert told.stages[-3:] == ["reading", "ordering", "publishing"]
+    assert list(told.ended.values()) == [[5, 5], [6, 6]]
+    assert ids(tmp_path / "x") == ids(tmp_path / "y")
