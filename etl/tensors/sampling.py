@@ -35,13 +35,15 @@ class RowSample:
         self._level = 0
         self._rows = 0
         self._places = np.zeros(0, np.int64)
-        self._kept: dict[str, list[Column]] = {name: [] for name in names}
+        self._names = list(dict.fromkeys(names))
+        self._kept: list[pa.RecordBatch] = []
 
     def take(self, batch: pa.RecordBatch, /) -> None:
         """The next rows."""
-        for name in list(self._kept):
-            if _width(batch.column(name)) > WIDE:
-                del self._kept[name]
+        wide = [name for name in self._names if _width(batch.column(name)) > WIDE]
+        if wide:
+            self._names = [name for name in self._names if name not in wide]
+            self._kept = [one.select(self._names) for one in self._kept]
         first, self._rows = self._rows, self._rows + batch.num_rows
         level = self._level
         while self._rows > self._most << level:
@@ -51,20 +53,15 @@ class RowSample:
         at = _chosen(level, first, batch.num_rows)
         if len(at):
             self._places = np.concatenate([self._places, at])
-            chosen: Column = pa.array(at - first)
-            for name, kept in self._kept.items():
-                values: Column = batch.column(name)
-                kept.append(values.take(chosen))
+            self._kept.append(batch.select(self._names).take(at - first))
 
     def _thin(self, level: int, rows: int) -> None:
         """Keep what a higher level keeps of the rows so far."""
         self._level = level
         stays = np.flatnonzero(np.isin(self._places, _chosen(level, 0, rows), assume_unique=True))
         self._places = self._places[stays]
-        chosen = pa.array(stays)
-        for name, kept in self._kept.items():
-            if kept:
-                self._kept[name] = [pa.concat_arrays(kept).take(chosen)]
+        if self._kept:
+            self._kept = [_together(self._kept).take(stays)]
 
     @property
     def rows(self) -> int:
@@ -74,7 +71,17 @@ class RowSample:
     @property
     def columns(self) -> dict[str, Column]:
         """Column → its values in the sample; a column of long values is not there."""
-        return {name: pa.concat_arrays(kept) for name, kept in self._kept.items() if kept}
+        if not self._kept:
+            return {}
+        whole = _together(self._kept)
+        return {name: whole.column(name) for name in self._names}
+
+
+def _together(batches: Sequence[pa.RecordBatch]) -> pa.RecordBatch:
+    if len(batches) == 1:
+        return batches[0]
+    whole = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return whole[0] if whole else batches[0]
 
 
 def _chosen(level: int, first: int, rows: int) -> NDArray[np.int64]:
