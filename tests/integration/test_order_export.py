@@ -133,6 +133,7 @@ def test_threads_and_processes_give_the_same_files_and_a_worker_lost_while_order
     assert {p.suffix for p in (tmp_path / "out").iterdir() if p.is_file()} == {".safetensors", ".json"}
 
 
+@pytest.mark.slow
 def test_a_stop_while_rows_are_put_in_order_leaves_nothing(tmp_path: Path, database: str) -> None:
     with running("export", database, *SHUFFLED, *PROCESSES, "--to", "out", cwd=tmp_path) as run:
         until(lambda: list(tmp_path.glob(".out.cuetl-*/*-m00003.*")), 90)

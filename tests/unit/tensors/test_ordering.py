@@ -128,7 +128,7 @@ def tables(draw: st.DrawFn) -> Any:
     )
 
 
-@settings(max_examples=25)
+@settings(max_examples=15)
 @given(
     table=tables(),
     random=st.randoms(use_true_random=False),
