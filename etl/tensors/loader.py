@@ -5,6 +5,7 @@ Work is done by threads: reading, gathering and copying release the interpreter'
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -21,7 +22,7 @@ from etl.tensors.order import BLOCK_ROWS, Order, Piece, Run, Steps, default_wind
 from etl.tensors.shards import Rooms, items_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Sequence
 
     from numpy.typing import NDArray
 
@@ -81,8 +82,8 @@ class LoaderOptions:
     def __post_init__(self) -> None:
         least = {"batch_size": 1, "host_prefetch": 0, "device_prefetch": 1, "threads": 1}
         for name, low in least.items():
-            _whole(name, getattr(self, name), low)
-        _whole("seed", self.seed, None)
+            object.__setattr__(self, name, _whole(name, getattr(self, name), low))
+        object.__setattr__(self, "seed", _whole("seed", self.seed, None))
         choices = {"mode": ("train", "eval"), "as_": ("dict", "tuple"), "io": ("auto", "mmap", "pread")}
         for name, words in choices.items():
             if getattr(self, name) not in words:
@@ -95,7 +96,7 @@ class LoaderOptions:
         if (self.rank is None) != (self.world_size is None):
             raise ConfigError("rank and world_size belong together", hint="Give both, or neither.")
         if self.window_rows is not None:
-            _whole("window_rows", self.window_rows, 1)
+            object.__setattr__(self, "window_rows", _whole("window_rows", self.window_rows, 1))
             if self.window_rows % BLOCK_ROWS or self.window_rows < 2 * BLOCK_ROWS:
                 raise ConfigError(
                     f"window_rows is {self.window_rows}",
@@ -107,9 +108,11 @@ class LoaderOptions:
             raise ConfigError("columns names no tensor", hint="Leave it out for all tensors.")
 
 
-def _whole(name: str, value: object, low: int | None) -> None:
+def _whole(name: str, value: object, low: int | None) -> int:
+    """The number as Python's own: NumPy's has no room for a seed, and is no JSON value."""
     if isinstance(value, bool) or not isinstance(value, int | np.integer) or (low is not None and value < low):
         raise ConfigError(f"{name} is {value!r}", hint=f"Give a whole number{'' if low is None else f' from {low}'}.")
+    return int(value)
 
 
 class Loader:
@@ -129,11 +132,9 @@ class Loader:
             rank, world = place()
         else:
             rank, world = options.rank, options.world_size
-        _whole("world_size", world, 1)
-        _whole("rank", rank, 0)
-        if rank >= world:
+        self.rank, self.world_size = _whole("rank", rank, 0), _whole("world_size", world, 1)
+        if self.rank >= self.world_size:
             raise ConfigError(f"rank is {rank} in a world of {world}", hint="Ranks are counted from 0.")
-        self.rank, self.world_size = int(rank), int(world)
         self._options = options
         self._shards = shards
         self._framework = framework_of(options.framework, options.device)
@@ -145,7 +146,7 @@ class Loader:
                 column=VALID,
             )
         self.window_rows = options.window_rows or default_window(shards.row_bytes)
-        self._shuffle, self._drop_last, self._seed = options.shuffle, options.drop_last, int(options.seed)
+        self._shuffle, self._drop_last, self._seed = options.shuffle, options.drop_last, options.seed
         self._epoch = self._step = 0
         self._lanes = self.world_size
         self._begun = False
@@ -169,7 +170,7 @@ class Loader:
     @property
     def global_batch(self) -> int:
         """Rows of a whole step over all ranks."""
-        return int(self._options.batch_size) * self.world_size
+        return self._options.batch_size * self.world_size
 
     @property
     def padding(self) -> int:
@@ -195,9 +196,9 @@ class Loader:
 
     def set_epoch(self, epoch: int, /) -> None:
         """Let the next `iter` be this epoch, from its start; of the epoch that a state was loaded for: its rest."""
-        _whole("epoch", epoch, 0)
-        if self._begun or epoch != self._epoch:
-            self._start(int(epoch))
+        wanted = _whole("epoch", epoch, 0)
+        if self._begun or wanted != self._epoch:
+            self._start(wanted)
 
     def state_dict(self) -> dict[str, object]:
         """The place after the batches that were handed out, as JSON values; batches made ahead do not count."""
@@ -313,10 +314,10 @@ class _State:
         ConfigError: It is none.
     """
 
-    given: Mapping[str, object]
+    given: Any
 
     def __post_init__(self) -> None:
-        if "v" not in self.given:
+        if not isinstance(self.given, Mapping) or "v" not in self.given:
             raise ConfigError("that is not the state of a loader", hint=_NO_STATE)
         if self.given["v"] != STATE_VERSION:
             raise ConfigError(

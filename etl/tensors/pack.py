@@ -260,13 +260,16 @@ def tensor_specs(plan: PackPlan, /) -> tuple[TensorSpec, ...]:
                 hint="Give the column an alias in the query, or write Parquet.",
                 column=spec.name,
             )
-        if spec.name in seen:
-            raise ConfigError(
-                f"two tensors would be named {spec.name} (columns {seen[spec.name].columns[0].field.name} and "
-                f"{spec.columns[0].field.name})",
-                hint="Give one column an alias in the query.",
-            )
-        seen[spec.name] = spec
+        # Readers are given the places where lists begin, which are in no file.
+        offered = (f"{spec.name.removesuffix('.values')}.offsets",) if spec.part == "items" else ()
+        for name in (spec.name, *offered):
+            if name in seen:
+                raise ConfigError(
+                    f"two tensors would be named {name} (columns {seen[name].columns[0].field.name} and "
+                    f"{spec.columns[0].field.name})",
+                    hint="Give one column an alias in the query.",
+                )
+            seen[name] = spec
     fixed = ("x", "y", "w", "x.valid", "y.valid", "w.valid") if plan.layout == "packed" else ()
 
     def place(spec: TensorSpec) -> tuple[int, bool, int, bytes]:

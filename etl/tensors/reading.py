@@ -16,7 +16,7 @@ from etl.tensors.frameworks import framework_of, require_torch
 from etl.tensors.loader import Loader, LoaderOptions
 from etl.tensors.manifest import integer
 from etl.tensors.page import split_fragment
-from etl.tensors.shards import Shards, row_numbers
+from etl.tensors.shards import row_numbers
 from etl.tensors.showing import counted
 from etl.tensors.torch_data import TorchBatches, TorchRows
 
@@ -29,7 +29,10 @@ if TYPE_CHECKING:
     from etl.tensors.frameworks import Framework
     from etl.tensors.loader import As, Mode
     from etl.tensors.manifest import FileEntry
-    from etl.tensors.shards import Io
+    from etl.tensors.shards import Io, Shards
+
+_MAPS = 128
+"""Files of which as many are mapped at a time as a caller wants tensors: each map costs a descriptor, see `shards`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,13 +284,10 @@ class Split:
 
     def _whole(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         shards = self.shards
-        if len(self.files) > 1:
+        if len(self.files) > 1 or len(self.files[0].stored) > _MAPS:
             return shards.run(names, 0, len(self))
-        # A map of its own: what a caller writes into it is seen by nobody else.
-        stored = Shards(shards.path, shards.manifest, self.name).open(0)
-        return {
-            n: stored[n] if n in stored else _offsets(stored[f"{n.removesuffix('.offsets')}.lengths"]) for n in names
-        }
+        # Maps of their own: what a caller writes into them is seen by nobody else.
+        return replace(shards).mapped(names)
 
     def _batch(
         self, arrays: dict[str, NDArray[Any]], framework: Framework | None = None, device: str | None = None
@@ -303,13 +303,6 @@ class Split:
                 "masks x.valid and y.valid",
                 stacklevel=3,
             )
-
-
-def _offsets(lengths: NDArray[Any]) -> NDArray[np.int64]:
-    """Where each list's items begin, and the end: int64 [rows + 1]."""
-    found = np.zeros(len(lengths) + 1, np.int64)
-    np.cumsum(lengths, out=found[1:])
-    return found
 
 
 def _absent(column: object, split: str) -> int:

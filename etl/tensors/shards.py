@@ -28,7 +28,7 @@ from etl.tensors.storage import failed
 from etl.tensors.versions import located
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import ArrayLike, NDArray
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
 Io: TypeAlias = Literal["auto", "mmap", "pread"]
 
 _KEPT = 128
-"""Files held open at a time: each costs a descriptor, and its map another, of which a process has 1024 by default."""
+"""Files held open at a time: each costs a descriptor, and its map another, of which a process has 1024 by default; and
+entries of the manifest of which is remembered where their tensors lie."""
 _PART = 16 << 20
 """Bytes of one pread: large enough for a disk's speed, small enough that threads share a long run."""
 _SCAN = 1 << 18
@@ -127,50 +128,19 @@ class TensorPlace:
 
 
 class _File:
-    """One file on disk, open; closed when nobody refers to it any more.
+    """One file on disk, open; closed when nobody refers to it any more."""
 
-    Raises:
-        Damaged: It is missing, or not as long as the manifest says.
-    """
-
-    def __init__(self, folder: Path, path: str, size: int) -> None:
-        self.handle = -1
-        self.path = path
-        self._folder = folder
-        try:
-            self.place = located(folder, path)
-            self.handle = os.open(self.place, os.O_RDONLY | os.O_CLOEXEC)
-        except FileNotFoundError as error:
-            raise _missing(path) from error
-        except OSError as error:
-            raise failed(f"{path} cannot be read", error) from error
-        self._seen = self._facts(os.fstat(self.handle))
-        if self._seen[1] != size:
-            raise Damaged(f"{path} has {self._seen[1]} bytes, not {size} as the manifest says", path=path)
+    def __init__(self, path: str, handle: int) -> None:
+        self._path = path
+        self._handle = handle
         self._map: mmap.mmap | None = None
 
+    @property
+    def facts(self) -> _Facts:
+        return _facts(os.fstat(self._handle))
+
     def __del__(self) -> None:
-        if self.handle >= 0:
-            os.close(self.handle)
-
-    def check(self) -> None:
-        """Hold that the file is still what was opened.
-
-        Raises:
-            Damaged: It was changed, replaced or taken away.
-        """
-        try:
-            try:
-                now = self._facts(self.place.stat())
-            except FileNotFoundError:
-                self.place = located(self._folder, self.path)  # retired by a newer version, which harms nobody
-                now = self._facts(self.place.stat())
-        except FileNotFoundError as error:
-            raise _missing(self.path) from error
-        except OSError as error:
-            raise failed(f"{self.path} cannot be read", error) from error
-        if now != self._seen:
-            raise Damaged(f"{self.path} was changed while it was read", hint=_RESTORE, path=self.path)
+        os.close(self._handle)
 
     def read(self, out: NDArray[Any], offset: int) -> None:
         """Fill an array from a byte on.
@@ -182,60 +152,132 @@ class _File:
         left = memoryview(room)
         try:
             while left:
-                count = os.preadv(self.handle, [left[:_PART]], offset)
+                count = os.preadv(self._handle, [left[:_PART]], offset)
                 if not count:
-                    raise Damaged(f"{self.path} was cut short while it was read", hint=_RESTORE, path=self.path)
+                    raise Damaged(f"{self._path} was cut short while it was read", hint=_RESTORE, path=self._path)
                 left, offset = left[count:], offset + count
         except OSError as error:
-            raise failed(f"{self.path} cannot be read", error) from error
+            raise failed(f"{self._path} cannot be read", error) from error
 
     def mapped(self) -> mmap.mmap:
         """The whole file as private, writable memory: what is written to it never reaches the disk."""
         if self._map is None:
-            self._map = mmap.mmap(self.handle, 0, access=mmap.ACCESS_COPY)
+            try:
+                self._map = mmap.mmap(self._handle, 0, access=mmap.ACCESS_COPY)
+            except OSError as error:
+                raise failed(f"{self._path} cannot be mapped", error) from error
         return self._map
 
-    @staticmethod
-    def _facts(found: os.stat_result) -> tuple[int, int, int]:
-        return found.st_ino, found.st_size, found.st_mtime_ns
+
+class _Files:
+    """The files that are open, the longest unused closed first, and what each was at first; for any number of threads.
+
+    Whoever reads many files asks for each anew and keeps none: so few are open, however many a window takes in.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._lock = threading.Lock()
+        self._open: OrderedDict[str, _File] = OrderedDict()
+        self._seen: dict[str, tuple[Path, _Facts]] = {}
+
+    def get(self, path: str, /) -> _File:
+        """A file that was located, open.
+
+        Raises:
+            Damaged: It is missing, or another than it was at first.
+        """
+        with self._lock:
+            found = self._open.get(path)
+            if found is None:
+                found = self._open[path] = self._opened(path)
+                if len(self._open) > _KEPT:
+                    self._open.popitem(last=False)
+            else:
+                self._open.move_to_end(path)
+        return found
+
+    def locate(self, path: str, size: int, /) -> Path:
+        """Where a file lies; what it is now is what it must stay.
+
+        Raises:
+            FileNotFoundError: It is missing.
+            Damaged: It has another size, or is another than it was at first.
+        """
+        place = located(self._folder, path)
+        facts = _facts(place.stat())
+        if facts[1] != size:
+            raise Damaged(f"{path} has {facts[1]} bytes, not {size} as the manifest says", hint=_RESTORE, path=path)
+        if self._seen.setdefault(path, (place, facts))[1] != facts:
+            raise _changed(path)
+        return place
+
+    def check(self, path: str, /) -> None:
+        """Hold that a file is still what it was at first.
+
+        Raises:
+            Damaged: It was changed, replaced or taken away.
+        """
+        place, facts = self._seen[path]
+        try:
+            try:
+                now = _facts(place.stat())
+            except FileNotFoundError:
+                place = located(self._folder, path)  # retired by a newer version, which harms nobody
+                now = _facts(place.stat())
+                self._seen[path] = place, facts
+        except FileNotFoundError as error:
+            raise _missing(path) from error
+        except OSError as error:
+            raise failed(f"{path} cannot be read", error) from error
+        if now != facts:
+            raise _changed(path)
+
+    def _opened(self, path: str) -> _File:
+        try:
+            file = _File(path, os.open(located(self._folder, path), os.O_RDONLY | os.O_CLOEXEC))
+        except FileNotFoundError as error:
+            raise _missing(path) from error
+        except OSError as error:
+            raise failed(f"{path} cannot be read", error) from error
+        if file.facts != self._seen[path][1]:
+            raise _changed(path)
+        return file
+
+
+_Facts: TypeAlias = tuple[int, int, int]
+
+
+def _facts(found: os.stat_result) -> _Facts:
+    """What tells a file from another one: inode, size, time of change."""
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 class _Shard:
-    """One entry of the manifest with its files open."""
+    """One entry of the manifest: where its tensors lie, and what is known of its lists."""
 
-    def __init__(self, folder: Path, entry: FileEntry, manifest: Manifest, *, by_map: bool) -> None:
-        self._by_map = by_map
+    def __init__(self, shards: Shards, entry: FileEntry, files: _Files) -> None:
+        self._by_map = shards.io == "mmap"
         self.rows = entry.rows
-        self.places = _places(folder, entry, manifest)
-        sizes = {one.path: one.bytes for one in entry.stored}
-        self._files = {p: _File(folder, p, sizes[p]) for p in {place.path for place in self.places.values()}}
-        self._arrays: dict[str, NDArray[Any]] = {}
+        self.places = _places(shards.path, entry, shards.manifest, files)
+        self._files = files
         self._starts: dict[str, NDArray[np.int64]] = {}
         self._offsets: dict[str, NDArray[np.int64]] = {}
         self._lock = threading.Lock()
 
-    @property
-    def files(self) -> int:
-        return len(self._files)
-
-    def check(self) -> None:
-        for file in self._files.values():
-            file.check()
+    def check(self, names: Iterable[str]) -> None:
+        """Hold that the files of these tensors are what they were."""
+        for path in {self.places[name].path for name in names}:
+            self._files.check(path)
 
     def array(self, name: str) -> NDArray[Any]:
-        """A tensor of the file, mapped."""
-        found = self._arrays.get(name)
-        if found is None:
-            place = self.places[name]
-            shape = (place.length, *place.kind.row_shape)
-            if 0 in shape:
-                found = np.zeros(shape, place.kind.dtype)
-            else:
-                room = self._files[place.path].mapped()
-                count = prod(shape)
-                found = np.frombuffer(room, place.kind.dtype, count, place.offset).reshape(shape)
-            self._arrays[name] = found
-        return found
+        """A tensor of the file, mapped; a file is open as long as an array of its map lives."""
+        place = self.places[name]
+        shape = (place.length, *place.kind.row_shape)
+        if 0 in shape:
+            return np.zeros(shape, place.kind.dtype)
+        room = self._files.get(place.path).mapped()
+        return np.frombuffer(room, place.kind.dtype, prod(shape), place.offset).reshape(shape)
 
     def read(self, name: str, start: int, out: NDArray[Any]) -> None:
         """Rows (of `.values`: items) of one tensor from `start` on, as many as `out` holds."""
@@ -245,7 +287,7 @@ class _Shard:
         if self._by_map:
             np.copyto(out, self.array(name)[start : start + len(out)])
         else:
-            self._files[place.path].read(out, place.offset + start * place.kind.row_bytes)
+            self._files.get(place.path).read(out, place.offset + start * place.kind.row_bytes)
 
     def lengths(self, tag: str, start: int, stop: int) -> NDArray[np.int32]:
         """Items of each list of the rows [start, stop)."""
@@ -264,6 +306,7 @@ class _Shard:
         found = self._offsets.get(tag)
         if found is None:
             found = _summed(self.lengths(tag, 0, self.rows))
+            self._hold(tag, int(found[-1]))
             self._offsets[tag] = found
         return found
 
@@ -276,36 +319,35 @@ class _Shard:
                     piece = self.lengths(tag, start, min(start + _SCAN, self.rows))
                     sums += np.add.reduceat(piece, np.arange(0, len(piece), _STRIDE), dtype=np.int64).tolist()
                 found = np.cumsum(np.array(sums, np.int64))
-                place = self.places[f"{tag}.values"]
-                if int(found[-1]) != place.length:
-                    raise Damaged(
-                        f"{place.path} holds {place.length} items of {tag}, its lengths say {int(found[-1])}",
-                        hint=_RESTORE,
-                        path=place.path,
-                    )
+                self._hold(tag, int(found[-1]))
                 self._starts[tag] = found
             return found
 
+    def _hold(self, tag: str, items: int) -> None:
+        place = self.places[f"{tag}.values"]
+        if items != place.length:
+            raise Damaged(
+                f"{place.path} holds {place.length} items of {tag}, its lengths say {items}",
+                hint=_RESTORE,
+                path=place.path,
+            )
+
 
 class _Opened:
-    """The shards that are open, the longest unused closed first; for any number of threads."""
+    """The entries that were looked at, the longest unused forgotten first; for any number of threads."""
 
-    def __init__(self) -> None:
+    def __init__(self, folder: Path) -> None:
+        self._files = _Files(folder)
         self._lock = threading.Lock()
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
-        self._files = 0
 
     def get(self, position: int, shards: Shards) -> _Shard:
         with self._lock:
             found = self._shards.get(position)
             if found is None:
-                found = self._shards[position] = _Shard(
-                    shards.path, shards.files[position], shards.manifest, by_map=shards.io == "mmap"
-                )
-                self._files += found.files
-                while self._files > _KEPT and len(self._shards) > 1:
-                    _, closed = self._shards.popitem(last=False)
-                    self._files -= closed.files
+                found = self._shards[position] = _Shard(shards, shards.files[position], self._files)
+                if len(self._shards) > _KEPT:
+                    self._shards.popitem(last=False)
             else:
                 self._shards.move_to_end(position)
         return found
@@ -360,13 +402,17 @@ class Shards:
             ("files", files),
             ("rows", self.manifest.splits[self.split]),
             ("_starts", tuple(f.row_start for f in files)),
-            ("_opened", _Opened()),
+            ("_opened", _Opened(self.path)),
         ]
         for name, value in given:
             object.__setattr__(self, name, value)
         stored = self._shard(0).places
         tags = tuple(str(c["tensor"]) for c in self.manifest.columns if c.get("kind") == "ragged" and c.get("tensor"))
         kinds = {n: stored[n].kind for n in _order(self.manifest, tags) if n in stored}
+        if not kinds:
+            raise ConfigError(
+                f"{self.path} holds no tensors: all its columns are text", hint="Read it as a table: ds.table()."
+            )
         object.__setattr__(self, "kinds", kinds)
         object.__setattr__(self, "tags", tags)
 
@@ -419,14 +465,15 @@ class Shards:
             found += [one for one in members if one not in found]
         return tuple(found)
 
-    def open(self, position: int, /) -> Mapping[str, NDArray[Any]]:
-        """One file's tensors as it holds them, mapped copy-on-write: nothing is read before it is looked at.
+    def mapped(self, names: Sequence[str], /) -> dict[str, NDArray[Any]]:
+        """The tensors of a split of one file, mapped copy-on-write: nothing but lengths is read before it is looked at.
 
         Raises:
             Damaged: The file is missing or not what the manifest says.
         """
-        shard = self._shard(position)
-        return {name: shard.array(name) for name in shard.places}
+        shard = self._shard(0)
+        shard.check(self._stored(names))
+        return {n: shard.array(n) if n in self.kinds else shard.offsets(n.removesuffix(".offsets")) for n in names}
 
     def run(self, names: Sequence[str], start: int, stop: int, /) -> dict[str, NDArray[Any]]:
         """The rows [start, stop) as arrays that the caller owns.
@@ -467,8 +514,9 @@ class Shards:
             raise IndexError(f"an index is not in [0, {self.rows}), the rows of {self.split}")
         fixed = {n: self.kinds[n].fresh(len(wanted)) for n in self.fixed(names)}
         groups = list(self._by_file(wanted))
+        stored = self._stored(names)
         for shard, local, at in groups:
-            shard.check()
+            shard.check(stored)
             for name, out in fixed.items():
                 if at is None:
                     np.take(shard.array(name), local, axis=0, out=out, mode="clip")
@@ -492,16 +540,21 @@ class Shards:
             if shard is None:
                 shard = used[position] = self._shard(position)
                 if self.io == "mmap":
-                    shard.check()  # a map of a file that was cut short kills the process
+                    shard.check(outs)  # a map of a file that was cut short kills the process
             for name, out in outs.items():
                 shard.read(name, start, out[at : at + stop - start])
             at += stop - start
         for shard in used.values():
-            shard.check()
+            shard.check(outs)
 
     def lists(self, tag: str, runs: Sequence[Run], /) -> tuple[NDArray[Any], NDArray[np.int64]]:
         """The lists of runs laid end to end: their items, and where each row's begin, int64 [rows + 1]."""
-        pieces = [(self._checked(position), start, stop) for position, start, stop in self._pieces(runs)]
+        stored = (f"{tag}.lengths", f"{tag}.values")
+        pieces = [(self._shard(position), start, stop) for position, start, stop in self._pieces(runs)]
+        used = {id(shard): shard for shard, _, _ in pieces}.values()
+        if self.io == "mmap":
+            for shard in used:
+                shard.check(stored)
         lengths = [shard.lengths(tag, start, stop) for shard, start, stop in pieces]
         offsets = _summed(np.concatenate(lengths) if lengths else np.empty(0, np.int32))
         values = self.kinds[f"{tag}.values"].fresh(int(offsets[-1]))
@@ -510,8 +563,8 @@ class Shards:
             first, end = int(offsets[at]), int(offsets[at + stop - start])
             shard.read(f"{tag}.values", shard.item(tag, start), values[first:end])
             at += stop - start
-        for shard in {id(one): one for one, _, _ in pieces}.values():
-            shard.check()
+        for shard in used:
+            shard.check(stored)
         return values, offsets
 
     def fixed(self, names: Sequence[str], /) -> tuple[str, ...]:
@@ -569,10 +622,10 @@ class Shards:
                 yield position, start - entry.row_start, end - entry.row_start
                 start = end
 
-    def _checked(self, position: int) -> _Shard:
-        shard = self._shard(position)
-        shard.check()
-        return shard
+    def _stored(self, names: Sequence[str]) -> tuple[str, ...]:
+        """The tensors in the files that these are made of."""
+        lists = [f"{tag}.{part}" for tag in self.listed(names) for part in ("lengths", "values")]
+        return (*self.fixed(names), *lists)
 
     def _shard(self, position: int) -> _Shard:
         return self._opened.get(position, self)
@@ -665,16 +718,17 @@ def _order(manifest: Manifest, tags: Sequence[str]) -> list[str]:
     return [f"{n}.values" if n in tags else n for n in bases] + [f"{n}.valid" for n in bases]
 
 
-def _places(folder: Path, entry: FileEntry, manifest: Manifest) -> dict[str, TensorPlace]:
+def _places(folder: Path, entry: FileEntry, manifest: Manifest, files: _Files) -> dict[str, TensorPlace]:
     """Where the tensors of an entry lie, held against the manifest.
 
     Raises:
         Damaged: A file is missing, or its header is another than the manifest says.
     """
     places: dict[Path, str] = {}
+    sizes = {one.path: one.bytes for one in entry.stored}
 
     def locate(path: str) -> Path:
-        place = located(folder, path)
+        place = files.locate(path, sizes[path])
         places[place] = path
         return place
 
@@ -717,6 +771,10 @@ def _lost(folder: Path, entry: FileEntry) -> str:
         except FileNotFoundError:
             return one.path
     return entry.path
+
+
+def _changed(path: str) -> Damaged:
+    return Damaged(f"{path} was changed while it was read", hint=_RESTORE, path=path)
 
 
 def _missing(path: str) -> Damaged:

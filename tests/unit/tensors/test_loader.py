@@ -429,11 +429,35 @@ def test_a_state_of_something_else_is_refused(sets: Sets) -> None:
     with pytest.raises(ConfigError, match="mode"):
         sets["two"].loader(batch_size=8, mode="eval").load_state_dict(state)
     for broken in ({}, {**state, "v": 2}, {**state, "step": -1}, {**state, "step": 5}, {**state, "lanes": 3},
-                   {**state, "seed": "x"}, {**state, "shuffle": 1}):  # fmt: skip
+                   {**state, "seed": "x"}, {**state, "shuffle": 1}, None, 7):  # fmt: skip
         loader = sets["two"].loader(batch_size=8)
         with pytest.raises(ConfigError, match="state"):
-            loader.load_state_dict(broken)
+            loader.load_state_dict(broken)  # type: ignore[arg-type]  # some are none
         assert len(ids(loader)) == 5, "what was refused changed nothing"
+
+
+def test_numpys_numbers_are_as_good_as_pythons(sets: Sets) -> None:
+    """A state made of them is JSON, and the order is that of the same numbers."""
+    own: dict[str, Any] = {"batch_size": 8, "seed": 7, "window_rows": 8192, "rank": 1, "world_size": 2, "threads": 2}
+    numpys: dict[str, Any] = {name: np.int64(value) for name, value in own.items()}
+    theirs = sets["two"].loader(shuffle=True, **numpys)
+    ours = sets["two"].loader(shuffle=True, **own)
+    assert ids(theirs) == ids(ours)
+    fifth: Any = np.int32(5)
+    theirs.set_epoch(fifth)
+    ours.load_state_dict(json.loads(json.dumps(theirs.state_dict())))
+    assert ids(theirs) == ids(ours)
+
+
+def test_a_dataset_of_text_alone_has_no_tensors_and_says_so(tmp_path: Path) -> None:
+    export(tmp_path / "out", pa.table({"t": ["a", "b"]}), fmt="safetensors")
+    opened = open_dataset(tmp_path / "out", verify="sha256")
+    for ask in (opened.loader, opened.split("all").torch_iterable):
+        with pytest.raises(ConfigError, match=r"holds no tensors.*table"):
+            ask(2)
+    with pytest.raises(ConfigError, match=r"holds no tensors.*table"):
+        opened.tensors()
+    assert opened.table()["t"].to_pylist() == ["a", "b"]
 
 
 def test_a_state_of_another_split_is_refused(tmp_path: Path) -> None:

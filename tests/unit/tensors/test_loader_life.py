@@ -312,6 +312,55 @@ def test_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert until(lambda: len(os.listdir("/proc/self/fd")) <= before)  # noqa: PTH208
 
 
+_FEW = """
+import resource, sys
+import numpy as np
+from etl.tensors.dataset import open_dataset
+
+hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+opened = open_dataset(sys.argv[1])
+resource.setrlimit(resource.RLIMIT_NOFILE, (400, hard))
+split = opened.split("all")
+rows = np.arange(len(split))
+for io in ("pread", "mmap"):
+    for batch_size in (100, len(split)):
+        batches = split.loader(batch_size, shuffle=True, io=io)
+        assert sorted(i for b in batches for i in b["id"].tolist()) == rows.tolist()
+assert (split.take(rows[::-1])["id"] == rows[::-1]).all()
+assert (split.tensors()["id"] == rows).all()
+"""
+
+
+@pytest.mark.parametrize(("files", "wide"), [(20, 20), (1, 450)])
+def test_a_window_of_more_files_than_a_process_may_open(tmp_path: Path, files: int, wide: int) -> None:
+    """Each tensor is a file of its own here: nobody holds those of a window, nor those of a row."""
+    opened = dataset(tmp_path / "out", [64] * files, fmt="npy", lists=True, wide=wide)
+    subprocess.run([sys.executable, "-c", _FEW, str(opened.path)], check=True, timeout=120)
+
+
+@pytest.mark.parametrize("fmt", ["safetensors", "npy", "torch"])
+@pytest.mark.parametrize("shuffle", [False, True])
+def test_lengths_that_were_changed_are_damage_on_every_way_in(tmp_path: Path, fmt: Any, *, shuffle: bool) -> None:
+    """Only the hash tells of changed bytes; lists that would lie outside of their items are told by any reading."""
+    opened = dataset(tmp_path / "out", (50,), fmt=fmt, lists=True)
+    (entry,) = opened.manifest.files
+    offset, size = dict(entry.tensors or {})["tags.lengths"]
+    path = opened.path / (entry.members["tags.lengths"].path if entry.members else entry.path)
+    with path.open("r+b") as file:
+        file.seek((entry.data_start or 0) + offset + size - 4)
+        file.write(b"\xff\xff\xff\x7f")
+    split = open_dataset(opened.path).split("all")
+    ways: list[Callable[[], object]] = [
+        lambda: split[49],
+        lambda: split.take([49]),
+        split.tensors,
+        lambda: list(split.loader(8, shuffle=shuffle)),
+    ]
+    for way in ways:
+        with pytest.raises(Damaged, match="items of tags, its lengths say"):
+            way()
+
+
 def test_t52_a_feature_order_or_fit_that_is_another_is_refused(tmp_path: Path) -> None:
     old = dataset(tmp_path / "out", (10,), wide=3, options=WriteOptions(features=("f0", "f1", "half")))
     wanted = str(old.manifest.document["feature_order_sha256"])

@@ -339,6 +339,10 @@ def test_names_that_would_collide_are_refused(tmp_path: Path) -> None:
     table = pa.table({"a": pa.array([], pa.int64()), "a.valid": pa.array([], pa.bool_())})
     with pytest.raises(ConfigError, match=r"two tensors would be named a\.valid"):
         DatasetSink(str(tmp_path / "out"), "safetensors").check(schema_of(table), "create")
+    # In no file, but so readers name where the lists of `tags` begin.
+    lists = pa.table({"tags": pa.array([], pa.list_(pa.int64())), "tags.offsets": pa.array([], pa.int64())})
+    with pytest.raises(ConfigError, match=r"two tensors would be named tags\.offsets"):
+        DatasetSink(str(tmp_path / "out"), "safetensors").check(schema_of(lists), "create")
     packed = pa.table({"x": pa.array([], pa.int64()), "f": pa.array([], pa.float32())})
     with pytest.raises(ConfigError, match="two tensors would be named x"):
         DatasetSink(str(tmp_path / "out"), "safetensors", WriteOptions(features=("f",), key=("x",))).check(
