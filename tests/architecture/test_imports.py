@@ -30,6 +30,10 @@ HEAVY = frozenset(
         "duckdb",
         "pymongo",
         "redis",
+        "torch",
+        "jax",
+        "tensorflow",
+        "ml_dtypes",
     ]
 )
 DRIVERS = (
@@ -41,8 +45,8 @@ DRIVERS = (
     "etl.engine.dask_client",
     "etl.tensors.sha256",
 )
-"""Modules, and packages with all that is in them, whose work is a driver's, Dask's or a compiler's: they are imported only
-when that work is asked for, by name."""
+"""Modules, and packages with all that is in them, whose work is a driver's, Dask's or a compiler's: they are imported
+only when that work is asked for, by name."""
 
 PROBE = """
 import importlib, json, sys
