@@ -186,12 +186,12 @@ def vacuum(path: str, /, *, keep: int, dry_run: bool, as_json: bool, debug: bool
         return
     would = "would remove" if dry_run else "removed"
     files = f"{output.counted(found.files, 'data file')} ({output.bytes_text(found.bytes)})"
-    output.text(f"{path}: {would} {files} and {output.counted(found.trees, 'old tree or dead stage')}")
+    output.text(f"{path}: {would} {files} and {output.counted(found.trees, 'leftover folder')}")
     for words, versions in (("no longer whole", found.taken), ("whole", found.kept)):
         if versions:
             output.text(f"{words}: version {', '.join(map(str, versions))}")
     if found.waiting:
-        output.text(f"{output.counted(found.waiting, 'old tree')} may still be read and will go with a later vacuum")
+        output.text(f"{output.counted(found.waiting, 'leftover folder')} may still be read: left to a later vacuum")
 
 
 def compact(path: str, /, *, as_json: bool, debug: bool) -> None:
@@ -233,12 +233,13 @@ def erase(path: str, keys: Sequence[str], /, *, dry_run: bool, as_json: bool, de
         output.text(f"{path}: no row of any version has {'one of the keys' if found.keys > 1 else 'the key'}")
     else:
         files = output.counted(found.files, "data file")
-        output.text(f"{path}: {would} rows out of {files}; version {found.version or 'unchanged'} is current")
+        current = "" if dry_run else f"; version {found.version} is current"
+        output.text(f"{path}: {would} rows out of {files}{current}")
         output.text()
         rows = [(str(version), output.count(rows)) for version, rows in found.rows.items()]
         output.table(("version", "rows taken"), rows, right=("version", "rows taken"))
     if found.trees:
-        output.text(f"{output.counted(found.trees, 'old tree')} removed")
+        output.text(f"{output.counted(found.trees, 'leftover folder')} removed")
 
 
 def _published(manifest: Manifest) -> dict[str, object]:
@@ -293,7 +294,7 @@ def _said(key: str, value: object) -> str:
     if key in ("rows", "nulls", "files", "partitions") and isinstance(value, int):
         return output.count(value)
     if isinstance(value, dict):
-        return ", ".join(f"{name} {_said('rows', one)}" for name, one in value.items())
+        return ", ".join(f"{name} {_said('rows', one)}" for name, one in value.items() if one is not None)
     if isinstance(value, list | tuple):
         return ", ".join(map(str, value))
     if isinstance(value, bool):

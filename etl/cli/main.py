@@ -124,7 +124,7 @@ def export(
         int | None, typer.Option("--shuffle", min=0, help="Seed of --order shuffle.", metavar="SEED")
     ] = None,
     layout: Annotated[str | None, typer.Option("--layout", help="columns or packed (default with --features).")] = None,
-    dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of x and y in the packed layout.")] = None,
+    dtype: Annotated[str | None, typer.Option("--dtype", help="dtype of x, or of float and decimal columns.")] = None,
     cast: Annotated[str, typer.Option("--cast", help="exact, round or saturate.")] = "exact",
     nulls: Annotated[str, typer.Option("--nulls", help="mask, error, drop or fill=VALUE.")] = "mask",
     special: Annotated[

@@ -112,7 +112,7 @@ def rollback(path: str | os.PathLike[str], /, version: int | None = None) -> Man
     if gone:
         raise DatasetError(
             f"version {wanted.version} of {target} cannot come back: {gone[0]}"
-            f"{f' and {len(gone) - 1} more files' if len(gone) > 1 else ''} of it is gone, as after a vacuum",
+            f"{f' and {len(gone) - 1} more of its files are' if len(gone) > 1 else ' is'} gone, as after a vacuum",
             hint=_whole_hint(target, history(target, live)),
             version=wanted.version,
         )

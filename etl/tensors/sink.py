@@ -178,7 +178,7 @@ def check_append(
     recipe_json = split.as_json() if split else None
     if live.document.get("split") != recipe_json:
         raise ConfigError(
-            f"{target} has the split {live.document.get('split')}, not {recipe_json}",
+            f"{target} has the split {_split_words(live.document.get('split'))}, not {_split_words(recipe_json)}",
             hint="Append with the same --split, --split-key and --split-salt, or use --mode replace.",
         )
     new = [column_json(c) for c in plan.columns]
@@ -189,6 +189,21 @@ def check_append(
         f"the columns differ from those of {target}: {'; '.join(differences)}",
         hint="Select the same columns and types, or use --mode replace.",
     )
+
+
+def _split_words(recipe: object) -> str:
+    """A recipe in words: all that tells it from another one."""
+    if not isinstance(recipe, dict):
+        return "none"
+    ranges = dict(recipe.get("ranges") or {})
+    if recipe.get("method") == "hash":
+        # Bounds of 64 bits say little: their shares of the whole are what was typed.
+        ranges = {n: f"{(int(high) - int(low)) / 2**64:.4g}" for n, (low, high) in ranges.items()}
+    told = {k: recipe[k] for k in ("salt", "null_key", "time_cut") if recipe.get(k) not in (None, "", "error")}
+    key = ", ".join(map(str, recipe.get("key") or ()))
+    said = [f"{recipe.get('method')} of {key}" if key else str(recipe.get("method"))]
+    said += [f"{name} {one}" for name, one in (ranges | told).items()]
+    return ", ".join(said)
 
 
 def check_order(live: Manifest, how: Ordering | None, target: Path, /) -> None:
