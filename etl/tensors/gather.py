@@ -94,7 +94,7 @@ class TensorPart:
         self._full: Segment | None = None
         self._open = Segment(self._specs)
         self._text: ParquetPart | None = None
-        self._later: list[pa.RecordBatch] = []
+        self._next_text: ParquetPart | None = None
         self._taken = 0
         self._done: list[StagedFile] = []
 
@@ -122,12 +122,14 @@ class TensorPart:
             ):
                 self._emit(self._full, None)
                 self._full = None
-                self._end_text()
+                self._text, self._next_text = self._next_text, None
             ended = segment.rows >= self._limit_rows or (
                 self._ragged and segment.rows % ROWS == 0 and segment.bytes >= self._limit_bytes
             )
             if ended and self._full is None:
                 self._full, self._open = segment, Segment(self._specs)
+                if self._text is not None:
+                    self._text.end_group()  # of two files that are open one row group is in memory
 
     def close(self, *, empty: bool = False) -> list[StagedFile]:
         """Finish the last file. With `empty`, a file without rows is written when there were none."""
@@ -143,8 +145,9 @@ class TensorPart:
         for segment in (self._full, self._open):
             if segment is not None:
                 segment.release()
-        if self._text is not None:
-            self._text.abandon()
+        for text in (self._text, self._next_text):
+            if text is not None:
+                text.abandon()
 
     def _gather(self, batch: pa.RecordBatch, segment: Segment) -> None:
         first = segment.rows
@@ -220,33 +223,27 @@ class TensorPart:
         chosen = pa.RecordBatch.from_arrays(
             [piece.column(self._at[n]) for n in self._text_names], schema=self._text_schema
         )
-        # Text of the open file waits until it is known whether the file before takes it in.
-        if self._full is not None:
-            self._later.append(chosen)
+        # While a full file waits to know whether it takes in the open one, the open one's text is a file of its own: it
+        # has any size, and so is not held.
+        if self._full is None:
+            self._text = self._text or self._text_writer(0)
+            self._text.write(chosen)
         else:
-            self._text_writer().write(chosen)
+            self._next_text = self._next_text or self._text_writer(1)
+            self._next_text.write(chosen)
 
-    def _text_writer(self) -> ParquetPart:
-        if self._text is None:
-            stem = self._name(len(self._done))
-            (self._folder / documents.TEXT).mkdir(exist_ok=True)
-            self._text = ParquetPart(
-                self._folder,
-                self._text_schema,
-                self._split,
-                lambda _: f"{documents.TEXT}/{stem}.parquet{self._end}",
-                file_bytes=1 << 62,
-                group_rows=self._options.row_group_rows,
-                group_bytes=self._options.row_group_bytes,
-            )
-        return self._text
-
-    def _end_text(self) -> None:
-        """After a file: the text that waited belongs to the next one."""
-        self._text = None
-        later, self._later = self._later, []
-        for one in later:
-            self._text_writer().write(one)
+    def _text_writer(self, ahead: int) -> ParquetPart:
+        stem = self._name(len(self._done) + ahead)
+        (self._folder / documents.TEXT).mkdir(exist_ok=True)
+        return ParquetPart(
+            self._folder,
+            self._text_schema,
+            self._split,
+            lambda _: f"{documents.TEXT}/{stem}.parquet{self._end}",
+            file_bytes=1 << 62,
+            group_rows=self._options.row_group_rows,
+            group_bytes=self._options.row_group_bytes,
+        )
 
     def _emit(self, segment: Segment, tail: Segment | None) -> None:
         segments = [segment] if tail is None else [segment, tail]
@@ -263,17 +260,17 @@ class TensorPart:
         contents = Contents(self._split, rows, self._specs, counts, self._metadata, chunks)
         made = self._encode(self._folder, self._name(len(self._done)), self._end, contents)
         if self._text_names:
-            made = replace(made, facts={**made.facts, "text_file": self._finished_text(tail)})
+            made = replace(made, facts={**made.facts, "text_file": self._finished_text(joined=tail is not None)})
         for one in segments:
             one.release()
         self._done.append(made)
 
-    def _finished_text(self, tail: Segment | None) -> dict[str, object]:
-        writer = self._text_writer()
-        if tail is not None:
-            later, self._later = self._later, []
-            for one in later:
-                writer.write(one)
+    def _finished_text(self, *, joined: bool) -> dict[str, object]:
+        writer = self._text = self._text or self._text_writer(0)
+        if joined and self._next_text is not None:
+            (tail,) = self._next_text.close()
+            writer.take(tail.path)
+            (self._folder / tail.path).unlink()
         (text,) = writer.close(empty=True)
         return {"path": text.path, "bytes": text.bytes, "sha256": text.sha256}
 

@@ -5,12 +5,9 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-import pyarrow.parquet as pq
-
 from connectors.base import StagedFile
 from etl.tensors.encode import ENCODERS, SUFFIXES
-from etl.tensors.formats.parquet import ParquetPart, stored_schema
+from etl.tensors.formats.parquet import ParquetPart
 from etl.tensors.gather import file_metadata
 from etl.tensors.manifest import TEXT, integer
 from etl.tensors.pack import tensor_specs
@@ -21,6 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
+
     from etl.tensors.options import Format, WriteOptions
     from etl.tensors.pack import PackPlan
 
@@ -30,19 +29,28 @@ _PIECE = 1 << 20
 
 
 def groups(files: Sequence[StagedFile], format_: str, target: int, /) -> list[list[int]]:
-    """Positions that go together: neighbours under a quarter of the target, together at most the target."""
-    small = min(target // 4, _MOST_PARQUET if format_ == "parquet" else _MOST_TENSORS)
+    """Positions that go together: neighbours under a quarter of the target, together at most the target.
+
+    The text beside tensors counts: it is decoded and encoded as other Parquet is, however small its tensors are.
+    """
+    most = {True: min(target // 4, _MOST_PARQUET), False: min(target // 4, _MOST_TENSORS)}
     found: list[list[int]] = []
-    size = 0
+    size, small = 0, False
     for position, file in enumerate(files):
-        joins = found and file.bytes < small and size + file.bytes <= target and files[found[-1][-1]].bytes < small
-        if joins:
+        text = _text_bytes(file)
+        was, small = small, file.bytes < most[format_ == "parquet"] and text < most[True]
+        if was and small and size + file.bytes + text <= target:
             found[-1].append(position)
-            size += file.bytes
+            size += file.bytes + text
         else:
             found.append([position])
-            size = file.bytes
+            size = file.bytes + text
     return found
+
+
+def _text_bytes(file: StagedFile) -> int:
+    text = file.facts.get("text_file")
+    return integer(text["bytes"]) if isinstance(text, dict) else 0
 
 
 def join_parquet(
@@ -58,12 +66,9 @@ def join_parquet(
         group_rows=options.row_group_rows,
         group_bytes=options.row_group_bytes,
     )
-    kept = stored_schema(schema)
     try:
         for path in paths:
-            with pq.ParquetFile(folder / path) as file:
-                for batch in file.read().to_batches():
-                    part.write_stored(pa.RecordBatch.from_arrays(batch.columns, schema=kept))
+            part.take(path)
         (made,) = part.close(empty=True)
     except BaseException:
         part.abandon()

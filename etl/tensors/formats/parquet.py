@@ -331,6 +331,17 @@ class ParquetPart:
         self._changed = []
         self.write(batch)
 
+    def end_group(self) -> None:
+        """Write what is held, however little it is."""
+        if self._held:
+            self._flush()
+
+    def take(self, path: str, /) -> None:
+        """Take the rows of a file of the folder and of the same schema; what `write` took before is in ended groups."""
+        with pq.ParquetFile(self._folder / path) as file:
+            for batch in file.iter_batches():
+                self.write_stored(pa.RecordBatch.from_arrays(batch.columns, schema=self._schema))
+
     def close(self, *, empty: bool = False) -> list[StagedFile]:
         """Finish the last file. With `empty`, a file without rows is written when there were none."""
         if self._held or (empty and not self._done and self._writer is None):

@@ -16,13 +16,17 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import load_file
 
+from connectors.base import StagedFile
 from etl.core.errors import CastError, ConfigError, SchemaError
+from etl.core.partition import Pages, Partition
 from etl.tensors.dataset import open_dataset
+from etl.tensors.join import groups
 from etl.tensors.options import WriteOptions
 from etl.tensors.sink import DatasetSink
-from tests.datasets import export, schema_of
+from tests.datasets import begin, export, requires, schema_of
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from etl.tensors.options import Format
@@ -43,6 +47,45 @@ def load(out: Path, split: str = "all") -> dict[str, np.ndarray[Any, Any]]:
 def texts(out: Path, split: str = "all") -> Any:
     files = open_dataset(out).split(split).files
     return pa.concat_tables([pq.read_table(out / f.text_file.path) for f in files if f.text_file])
+
+
+@pytest.mark.parametrize(("rows", "files"), [(6000, 1), (7000, 2)])
+def test_text_of_any_size_is_not_held(tmp_path: Path, rows: int, files: int) -> None:
+    """Beside the second file, which the first may yet take in, lies more text than there is to be in memory."""
+    notes = pa.array([f"{i:05d}" * 3200 for i in range(500)])  # 16 kB each
+    table = pa.table({"id": np.arange(rows)}).append_column("note", notes.take(pa.array(np.arange(rows) % 500)))
+    del notes
+    options = WriteOptions(partition_bytes=4096 * 9, row_group_bytes=1 << 20)
+    base, most = pa.total_allocated_bytes(), 0
+
+    def batches() -> Iterator[pa.RecordBatch]:
+        nonlocal most
+        for batch in table.to_batches(max_chunksize=100):
+            # A batch of its own, as a reader gives it: a slice would keep nothing alive that is not so already.
+            yield batch.take(pa.array(np.arange(batch.num_rows)))
+            most = max(most, pa.total_allocated_bytes() - base)
+
+    session = begin(tmp_path / "out", table, fmt="safetensors", options=options)
+    try:
+        staged = [session.stage(Partition(0, Pages(0, 1)), 1, batches())]
+        session.commit(staged, requires=requires(staged, "r1"))
+    finally:
+        session.abort()
+    assert most < 12 << 20, most
+    assert len(open_dataset(tmp_path / "out", verify="sha256").split("all").files) == files
+    assert texts(tmp_path / "out").equals(table.select(["note"]))
+
+
+def test_files_with_much_text_are_not_joined_because_their_tensors_are_small() -> None:
+    def file(size: int, text: int) -> StagedFile:
+        return StagedFile("p", "all", 10, size, "", {"text_file": {"path": "t", "bytes": text, "sha256": ""}})
+
+    tiny, wordy = file(80, 80), file(80, 64 << 20)
+    assert groups([tiny, tiny, wordy, tiny, tiny, wordy, wordy], "safetensors", 128 << 20) == [
+        [0, 1], [2], [3, 4], [5], [6],
+    ]  # fmt: skip
+    half = file(80, 900_000)
+    assert groups([half] * 5, "npy", 4_000_000) == [[0, 1, 2, 3], [4]]
 
 
 @pytest.mark.parametrize("parts", [1, 2, 7])
