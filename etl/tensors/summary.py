@@ -271,7 +271,7 @@ def _together(old: Mapping[str, Any], new: Mapping[str, Any]) -> int:
     draws, shown = max(zip(counts, found, strict=True))
     if shown >= draws:
         return sum(found)
-    low, high = 0.0, 64 * math.log(2)  # of draws / D
+    low, high = 0.0, draws / shown  # of draws / D, which is at most that: no fewer values are there than were shown
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if -math.expm1(-middle) / middle > shown / draws else (low, middle)

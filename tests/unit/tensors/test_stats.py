@@ -196,6 +196,14 @@ def test_old_and_new_rows_together(name: str, data: st.DataObject) -> None:
         assert found["distinct"] == once["distinct"]
 
 
+@given(distinct=st.integers(21, 300), times=st.integers(10, 200), more=st.integers(10, 200))
+def test_values_that_come_again_and_again_are_not_counted_twice(distinct: int, times: int, more: int) -> None:
+    once = np.arange(distinct, dtype=np.int64)
+    old, new = (said(pa.array(np.tile(once, n))) for n in (times, more))
+    assert old["distinct"] == new["distinct"] == distinct
+    assert combined("integer", old, new)["distinct"] == distinct
+
+
 def test_texts_of_many_rows_are_compared_by_their_bytes() -> None:
     rng = np.random.default_rng(5)
     words = ["", "a", "ab", "zz", "z" * 300, "é", "\U0001f600", "b\0", "b"]
