@@ -37,7 +37,7 @@ DTYPES = (
 )
 """The words of `--dtype`."""
 
-_SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]*")
+_SPLIT_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_]{0,63}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +157,8 @@ class WriteOptions:
         for name in self.split:
             if not _SPLIT_NAME.fullmatch(name) or name in {"all", "part"}:
                 raise ConfigError(
-                    f"{name!r} cannot be a split's name", hint="Use letters, digits and _, and not all or part."
+                    f"{name!r} cannot be a split's name",
+                    hint="Use up to 64 letters, digits and _, and not all or part.",
                 )
         if self.split and self.split_key:
             cumulative_bounds(tuple(self.split.values()))

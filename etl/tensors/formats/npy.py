@@ -31,8 +31,9 @@ ALIGN = 4096
 _MAGIC = b"\x93NUMPY\x01\x00"
 _HEADER = re.compile(rb"{'descr': '(\S+)', 'fortran_order': False, 'shape': \(([0-9]+,|[0-9]+(?:, [0-9]+)+)\), } *\n")
 _WORDS = frozenset(held_dtype(dtype).str for dtype in ITEM_BYTES)
-_NAME_BYTES = 160
-"""Most bytes of a tensor in a file's name: 255 is the file system's limit, and the stem takes up to 90."""
+_NAME_BYTES = 136
+"""Most bytes of a tensor in a file's name: 255 is the file system's limit; the stem takes up to 101, a split's name of
+64 among them, and what a file is called until it is published 18."""
 
 
 @dataclass(frozen=True, slots=True)

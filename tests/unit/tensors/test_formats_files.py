@@ -271,6 +271,18 @@ def test_npy_refuses_what_no_file_can_be_named_after_and_tables_without_tensors(
     assert list(tmp_path.iterdir()) == []
 
 
+def test_the_longest_names_of_splits_and_tensors_fit_in_a_files_name(tmp_path: Path) -> None:
+    split, column, run = "s" * 64, "ü" * 65, "20261130213547050296"
+    options = WriteOptions(split={split: "0.5", "v": "0.5"}, split_key=("k",))
+    data = pa.table({"k": range(50), column: range(50)})
+    export(tmp_path / "out", data, fmt="npy", options=options, run_id=run)
+    export(tmp_path / "out", data, fmt="npy", options=options, run_id=run[::-1], mode="replace")
+    got = open_dataset(tmp_path / "out", verify="sha256").split(split).tensors()
+    assert got[column].tolist() == got["k"].tolist()
+    with pytest.raises(ConfigError, match="up to 64 letters"):
+        WriteOptions(split={f"{split}s": "0.5", "v": "0.5"}, split_key=("k",))
+
+
 # torch
 
 
