@@ -58,6 +58,7 @@ class Split:
 
         Raises:
             IndexError: There is no such row.
+            TypeError: It is neither a number nor a slice.
             ConfigError: The dataset holds no tensors.
             Damaged: A file is not what the manifest says.
         """
@@ -66,7 +67,15 @@ class Split:
             if step == 1:
                 return self._batch(self.shards.run(self.shards.names, start, max(start, stop)))
             return self.take(np.arange(start, stop, step))
-        row = range(len(self))[at]
+        try:
+            row = range(len(self))[at]
+        except TypeError:
+            raise TypeError(
+                f"rows are named by a number or a slice, not by {at!r}: tensors()[name] is a tensor, take(indices) are "
+                "several rows"
+            ) from None
+        except IndexError:
+            raise IndexError(f"there is no row {at} among {len(self)}") from None
         shards = self.shards
         found = shards.run(shards.names, row, row + 1)
         lists = {f"{tag}.{part}" for tag in shards.tags for part in ("values", "offsets")}

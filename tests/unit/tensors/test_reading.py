@@ -123,6 +123,16 @@ def test_rows_that_are_not_there_are_index_errors(tmp_path: Path) -> None:
             split.take(wrong)
 
 
+def test_what_names_no_row_is_told_what_does(tmp_path: Path) -> None:
+    export(tmp_path / "d", pa.table({"a": [1, 2, 3]}), fmt="safetensors")
+    split = open_dataset(tmp_path / "d").split("all")
+    for wrong in ("a", [0, 1]):
+        with pytest.raises(TypeError, match=r"by a number or a slice, not by .* tensors\(\)\[name\]"):
+            split[wrong]  # type: ignore[index]
+    with pytest.raises(IndexError, match="no row 3 among 3"):
+        split[3]
+
+
 def test_what_is_taken_belongs_to_the_caller(tmp_path: Path) -> None:
     split = made(tmp_path / "d", pa.table({"n": [1, 2, 3]})).split("all")
     for batch in (split[0:2], split.take([0, 1]), split.tensors(), split[0]):
