@@ -9,6 +9,7 @@ import shlex
 import sqlite3
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -64,6 +65,13 @@ def test_every_flag_and_command_of_cuetl_that_a_document_names_exists(document: 
     assert sorted(set(said) - commands) == []
     flags = re.findall(r"`(--[a-z-]+)", text) if document in ("README.md", *PAGES) else []
     assert sorted(set(flags) - known) == []
+
+
+@pytest.mark.parametrize("document", DOCUMENTS)
+def test_every_extra_that_a_document_names_exists(document: str) -> None:
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    named = re.findall(r"(?:cuetl|'\.)\[(\w+)\]", (ROOT / document).read_text())
+    assert sorted(set(named) - set(extras)) == []
 
 
 def every_command(command: Any, words: tuple[str, ...] = ()) -> dict[tuple[str, ...], set[str]]:
