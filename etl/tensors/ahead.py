@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import weakref
 from collections import deque
 from contextlib import suppress
 from typing import TYPE_CHECKING, Generic, TypeVar
+
+from etl.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -120,6 +123,8 @@ class Ahead(Generic[T]):
     consumer included, as long as it lets go of them in turn. An error of the generator is raised where the thing it
     failed to make would have come. `close`, or letting go of the iterator, ends the thread and closes the generator.
 
+    A process that is forked has no such thread: there it gives nothing.
+
     Args:
         items: What makes the things; it runs on the thread only.
         depth: At least 1.
@@ -139,15 +144,21 @@ class Ahead(Generic[T]):
         parts: Callable[[T], Sequence[object]] = lambda _: (),
     ) -> None:
         self._channel = _Channel[T](depth, most, parts)
+        self._process = os.getpid()
         # A daemon, or an iterator that nobody closed would keep the interpreter from ending.
         self._thread = threading.Thread(target=_make, args=(self._channel, items), name=name, daemon=True)
-        self._release = weakref.finalize(self, self._channel.close)
+        self._release = weakref.finalize(self, _let_go, self._channel, self._process)
         self._thread.start()
 
     def __iter__(self) -> Ahead[T]:
         return self
 
     def __next__(self) -> T:
+        if os.getpid() != self._process:
+            raise ConfigError(
+                "this iterator was begun in another process, and its threads are there",
+                hint="Begin one in each process, after the fork: iter(loader).",
+            )
         return self._channel.get()
 
     def close(self) -> None:
@@ -155,6 +166,12 @@ class Ahead(Generic[T]):
         self._release()
         if self._thread is not threading.current_thread():
             self._thread.join()
+
+
+def _let_go(channel: _Channel[T], process: int) -> None:
+    # In a fork the lock may be one that a thread held which is not there to give it back.
+    if os.getpid() == process:
+        channel.close()
 
 
 def _make(channel: _Channel[T], items: Generator[T, None, None]) -> None:

@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 ROWS = 4096
 """Rows per file are a multiple, so that every fixed-width tensor of a file begins on a 4 KiB boundary."""
 BLOCK_ROWS = 16 * ROWS
+_BLOCK_BYTES = 64 << 20
+"""A block is not larger, or a few wide rows would want memory for many."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +96,8 @@ class Segment:
 
     def __init__(self, specs: Sequence[TensorSpec]) -> None:
         self._specs = specs
+        widest = max((s.row_bytes for s in specs if s.part != "items"), default=0)
+        self._block_rows = max(1, min(BLOCK_ROWS, _BLOCK_BYTES // max(1, widest)))
         self._blocks: list[list[NDArray[np.uint8]]] = [[] for _ in specs]
         self.items: dict[str, list[NDArray[Any]]] = {s.name: [] for s in specs if s.part == "items"}
         self.rows = 0
@@ -101,19 +105,19 @@ class Segment:
 
     def room(self, rows: int, /) -> int:
         """Rows up to the end of the block, at most so many."""
-        return min(rows, BLOCK_ROWS - self.rows % BLOCK_ROWS)
+        return min(rows, self._block_rows - self.rows % self._block_rows)
 
     def slots(self, rows: int, /) -> list[NDArray[Any]]:
         """Where the next rows go, per tensor: [rows, …]; nothing for ragged items."""
-        at = self.rows % BLOCK_ROWS
+        at = self.rows % self._block_rows
         found: list[NDArray[Any]] = []
         for spec, blocks in zip(self._specs, self._blocks, strict=True):
             if spec.part == "items":
                 found.append(np.zeros(0))
                 continue
             if not at:
-                blocks.append(_BLOCKS.take(BLOCK_ROWS * spec.row_bytes))
-            whole = blocks[-1].view(held_dtype(spec.dtype)).reshape(BLOCK_ROWS, *spec.row_shape)
+                blocks.append(_BLOCKS.take(self._block_rows * spec.row_bytes))
+            whole = blocks[-1].view(held_dtype(spec.dtype)).reshape(self._block_rows, *spec.row_shape)
             found.append(whole[at : at + rows])
             self.bytes += rows * spec.row_bytes
         self.rows += rows

@@ -73,6 +73,38 @@ print(len(next(iterator)["id"]))
 """
 
 
+_FORKED = """
+import os, signal, sys
+from etl.tensors.dataset import open_dataset
+
+loader = open_dataset(sys.argv[1]).loader(100)
+iterator = iter(loader)
+next(iterator)
+child = os.fork()
+if not child:
+    signal.alarm(60)
+    try:
+        next(iterator)
+    except Exception as error:
+        print(error)
+    iterator.close()
+    del iterator
+    print(sum(len(batch["id"]) for batch in loader), flush=True)
+    os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+print(sum(len(batch["id"]) for batch in iterator))
+"""
+
+
+def test_an_iterator_is_refused_in_a_fork_where_a_new_one_does(two: Dataset) -> None:
+    """Its threads are in the process that began it: to wait for them would be to wait forever."""
+    command = [sys.executable, "-c", _FORKED, str(two.path)]
+    done = subprocess.run(command, check=True, timeout=90, capture_output=True, text=True)
+    refused, whole, rest = done.stdout.splitlines()
+    assert "begun in another process" in refused
+    assert (int(whole), int(rest)) == (len(two), len(two) - 100)
+
+
 def test_a_process_that_ends_with_an_epoch_begun_ends_quietly(two: Dataset) -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT, str(two.path)], check=False, capture_output=True, text=True, timeout=60

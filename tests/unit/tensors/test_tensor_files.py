@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import tracemalloc
 import uuid
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -74,6 +75,25 @@ def test_text_of_any_size_is_not_held(tmp_path: Path, rows: int, files: int) -> 
     assert most < 12 << 20, most
     assert len(open_dataset(tmp_path / "out", verify="sha256").split("all").files) == files
     assert texts(tmp_path / "out").equals(table.select(["note"]))
+
+
+@pytest.mark.parametrize("fmt", ["safetensors", "npy", "torch", "tfrecord"])
+def test_wide_rows_want_memory_for_themselves_alone(tmp_path: Path, fmt: Format) -> None:
+    """Blocks of 65 536 rows would be 5 GB here, and those of a mask beside them are as many rows."""
+    wide, rows = 20_000, 1000
+    vectors = np.arange(rows * wide, dtype=np.float32).reshape(rows, wide)
+    table = pa.table({"e": pa.FixedSizeListArray.from_arrays(vectors.reshape(-1), wide), "id": np.arange(rows)})
+    tracemalloc.start()
+    try:
+        export(tmp_path / "out", table, fmt=fmt, batch_rows=100)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 6 * vectors.nbytes
+    opened = open_dataset(tmp_path / "out", verify="sha256")
+    if fmt != "tfrecord":
+        assert (opened.tensors()["e"] == vectors).all()
+        assert opened.tensors()["id"].tolist() == list(range(rows))
 
 
 def test_files_with_much_text_are_not_joined_because_their_tensors_are_small() -> None:
