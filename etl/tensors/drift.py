@@ -9,18 +9,20 @@ from etl.tensors.manifest import integer
 from etl.tensors.summary import combined
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 FEWEST = 100
 """Values on both sides, below which nothing is said of means and shares."""
 NULL_SHARE = 0.1
 """The share of absent values differs by more."""
 DEVIATIONS = 0.5
-"""The means differ by more standard deviations of the old values."""
+"""The means differ by more standard deviations, the larger of both."""
 SCALE = 2.0
-"""The standard deviation is more than so many times the other."""
+"""The standard deviation is more than so many times the other, and the middle half of the values is as much wider."""
 DISTANCE = 0.2
 """Half the sum of the differences of the shares of all values (total variation), where both sides list all of them."""
+CHANCE = 4.0
+"""Limits are wider by so many standard errors: few rows of one source differ by chance alone."""
 _PASSING = frozenset({"timestamp", "date"})
 _NAMING = frozenset({"key", "split_key"})
 """New rows have new keys and later times: that is no drift."""
@@ -76,6 +78,8 @@ def drift(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], /)
         if column["role"] in _NAMING or column["kind"] in _PASSING or name not in before:
             continue
         was, now = before[name].get("stats") or {}, column.get("stats") or {}
+        if column["kind"] == "integer" and _goes_on(was.values(), now.values()):
+            continue
         for split in now:
             if split in was:
                 side = "" if split == "all" else f" of {split}"
@@ -91,16 +95,30 @@ def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str
     if min(rows) < FEWEST:
         return
     shares = [integer(one["null"]) / all_ for one, all_ in zip((old, new), rows, strict=True)]
-    if abs(shares[0] - shares[1]) > NULL_SHARE:
+    if abs(shares[0] - shares[1]) > NULL_SHARE + CHANCE * _error(sum(integer(one["null"]) for one in (old, new)), rows):
         yield f"{shares[1]:.1%} NULL, {shares[0]:.1%} before"
     if min(integer(old["count"]), integer(new["count"])) < FEWEST:
         return
     if old["mean"] is not None and new["mean"] is not None:
         yield from _moved(old, new)
     if all(one["distinct"] is not None and len(one["top"]) == integer(one["distinct"]) for one in (old, new)):
-        distance = _distance(old, new)
-        if distance > DISTANCE:
+        distance, chance = _distance(old, new)
+        if distance > DISTANCE + chance:
             yield f"values are shared out otherwise (distance {distance:.2f}, of at most 1)"
+
+
+def _goes_on(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> bool:
+    """Whether these are running numbers that go on: no value twice, and all new ones beyond all old ones."""
+    sides = [[one for one in side if integer(one["count"])] for side in (old, new)]
+    if not all(sides) or any(one["distinct"] != one["count"] for side in sides for one in side):
+        return False
+    return max(integer(one["max"]) for one in sides[0]) < min(integer(one["min"]) for one in sides[1])
+
+
+def _error(hits: int, rows: Sequence[int]) -> float:
+    """The standard error of the difference of two shares, given the hits of both together and the rows of each."""
+    share = hits / sum(rows)
+    return math.sqrt(share * (1 - share) * sum(1 / n for n in rows))
 
 
 def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
@@ -108,10 +126,27 @@ def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
     spreads = [deviation(one) for one in (old, new)]
     if not all(map(math.isfinite, (*means, *spreads))):
         return
-    if abs(means[1] - means[0]) > DEVIATIONS * spreads[0]:
+    counts = [integer(one["count"]) for one in (old, new)]
+    limit = max(DEVIATIONS, CHANCE * math.sqrt(sum(1 / n for n in counts)))
+    wider = SCALE * (1 + CHANCE / math.sqrt(min(counts)))
+    # A few far values, as heavy tails have them, move the deviation but not the middle.
+    middles = [_middle(one) for one in (old, new)]
+    if abs(means[1] - means[0]) > limit * max(spreads):
         yield f"mean {means[1]:.6g}, {means[0]:.6g} before (standard deviation {spreads[0]:.6g})"
-    elif max(spreads) > SCALE * min(spreads):
+    elif max(spreads) > wider * min(spreads) and (None in middles or _apart(middles, wider)):
         yield f"standard deviation {spreads[1]:.6g}, {spreads[0]:.6g} before"
+
+
+def _middle(stats: Mapping[str, Any]) -> float | None:
+    """From the first quartile to the third."""
+    found = stats["quantiles"]
+    ends = [float(found[q]) for q in ("0.25", "0.75") if q in found]
+    return ends[1] - ends[0] if len(ends) == 2 and all(map(math.isfinite, ends)) else None
+
+
+def _apart(widths: Sequence[float | None], times: float) -> bool:
+    known = [one for one in widths if one is not None]
+    return max(known) > times * min(known)
 
 
 def deviation(stats: Mapping[str, Any], /) -> float:
@@ -120,6 +155,12 @@ def deviation(stats: Mapping[str, Any], /) -> float:
     return math.sqrt(float(stats["m2"]) / finite) if finite else 0.0
 
 
-def _distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> float:
-    shares = [{value: integer(n) / integer(one["count"]) for value, n in one["top"]} for one in (old, new)]
-    return sum(abs(shares[0].get(v, 0.0) - shares[1].get(v, 0.0)) for v in {*shares[0], *shares[1]}) / 2
+def _distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[float, float]:
+    """Half the sum of the differences of all shares, and what chance alone may well make of it."""
+    rows = [integer(one["count"]) for one in (old, new)]
+    found = [{value: integer(n) for value, n in one["top"]} for one in (old, new)]
+    values = {*found[0], *found[1]}
+    apart = sum(abs(found[0].get(v, 0) / rows[0] - found[1].get(v, 0) / rows[1]) for v in values) / 2
+    # Of a normal variable the mean distance from its mean is 0.8 standard errors; a quarter more, for luck.
+    chance = sum(_error(sum(side.get(v, 0) for side in found), rows) for v in values) / 2
+    return apart, chance

@@ -70,6 +70,35 @@ def test_rows_that_are_not_like_the_old_are_told(tmp_path: Path) -> None:
     assert (other["column"], "distance 0.50" in str(other["text"])) == ("word", True)
 
 
+def test_more_rows_of_the_same_source_are_no_drift(tmp_path: Path) -> None:
+    rng = np.random.default_rng(7)
+
+    def drawn(rows: int, first: int) -> pa.Table:
+        return pa.table(
+            {
+                "id": pa.array(np.arange(rows)),
+                "number": pa.array(np.arange(first, first + rows)),
+                "price": pa.array(np.exp(2 * rng.normal(size=rows))),
+                "visits": pa.array(np.minimum(rng.zipf(2.0, rows), 1_000_000)),
+                "rare": pa.array((rng.random(rows) < 0.01).astype(np.float64)),
+                "town": pa.array([f"t{i}" for i in rng.integers(0, 20, rows)]),
+                "note": pa.array(rng.normal(size=rows), mask=rng.random(rows) < 0.5),
+            }
+        )
+
+    for old, new in ((100, 100), (1000, 150), (10_000, 1000)):
+        for number in range(3):
+            folder = tmp_path / f"{old}-{new}-{number}"
+            assert appended(folder, drawn(old, 0), drawn(new, old)) == []
+
+
+def test_a_wider_spread_is_told(tmp_path: Path) -> None:
+    wide = table(start=ROWS)
+    wide = wide.set_column(1, "value", pa.array(4 * np.random.default_rng(2).normal(size=ROWS)))
+    (spread,) = appended(tmp_path / "out", table(nulls=ROWS + 1), wide)
+    assert (spread["column"], "standard deviation" in str(spread["text"])) == ("value", True)
+
+
 def test_few_rows_say_nothing(tmp_path: Path) -> None:
     assert appended(tmp_path / "few", table(), table(shift=9.0, words="x").slice(0, 50)) == []
 
