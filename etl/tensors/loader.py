@@ -104,8 +104,8 @@ class LoaderOptions:
                 )
         if isinstance(self.columns, str):
             raise ConfigError(f"columns is the text {self.columns!r}", hint=f"Give a list: [{self.columns!r}].")
-        if self.columns is not None and not len(self.columns):
-            raise ConfigError("columns names no tensor", hint="Leave it out for all tensors.")
+        if self.columns is not None and not (len(self.columns) and all(isinstance(n, str) for n in self.columns)):
+            raise ConfigError(f"columns is {self.columns!r}", hint="Name tensors, or leave it out for all of them.")
 
 
 def _whole(name: str, value: object, low: int | None) -> int:

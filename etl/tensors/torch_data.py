@@ -127,11 +127,11 @@ class TorchBatches:
         """Let the next iteration be this epoch.
 
         Raises:
-            ConfigError: It is below 0.
+            ConfigError: It is no whole number from 0.
         """
-        if epoch < 0:
-            raise ConfigError(f"epoch is {epoch}", hint="Epochs are counted from 0.")
-        self.epochs.fill_(epoch)
+        loader = Loader(self.shards, self.options)
+        loader.set_epoch(epoch)
+        self.epochs.fill_(loader.epoch)
 
     def __iter__(self) -> Iterator[dict[str, Any]]:
         worker = require_torch().utils.data.get_worker_info()

@@ -14,6 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from etl.core.errors import ConfigError
 from etl.tensors.dataset import open_dataset
 from etl.tensors.options import WriteOptions
 from tests.datasets import export
@@ -94,6 +95,15 @@ def test_t44_epochs_go_on_with_workers_made_anew_kept_or_stopped_early(tmp_path:
     assert [rows_of(batches) for batches in spawned] == want[:2]
     assert [rows_of(batches) for batches in stopped] == [rows[:200] for rows in want]
     assert rows_of(later[0]) == want[2]
+
+
+def test_an_epoch_that_is_none_is_refused(tmp_path: Path) -> None:
+    batches = made(tmp_path / "d", 10).split("all").torch_iterable(4)
+    for epoch in (-1, 1.5, "2", True):
+        with pytest.raises(ConfigError, match="epoch is"):
+            batches.set_epoch(epoch)  # type: ignore[arg-type]  # some are none
+    batches.set_epoch(3)
+    assert next(iter(batches))["n"].tolist() == [0, 1, 2, 3]
 
 
 ELSEWHERE = """

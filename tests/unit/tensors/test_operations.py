@@ -271,6 +271,20 @@ def everything(out: Path, version: int | None = None) -> dict[str, Any]:
     return held
 
 
+@pytest.mark.parametrize("fmt", ["safetensors", "npy", "torch"])
+def test_compact_keeps_rows_of_no_width(tmp_path: Path, fmt: Format) -> None:
+    out = tmp_path / "out"
+    none = pa.array([[], [], None], pa.list_(pa.float32(), 0))
+    rows = pa.table({"none": none, "id": [1, 2, 3]})
+    export(out, rows, fmt=fmt)
+    export(out, rows, fmt=fmt, mode="append", run_id="r2")
+    assert operations.compact(out) is not None
+    got = open_dataset(out, verify="sha256").tensors()
+    assert got["none"].shape == (6, 0)
+    assert got["none.valid"].tolist() == [True, True, False] * 2
+    assert got["id"].tolist() == [1, 2, 3] * 2
+
+
 @pytest.mark.parametrize(
     ("fmt", "layout"),
     [
