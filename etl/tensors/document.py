@@ -107,6 +107,7 @@ def _document(
         splits[entry.split] = splits.get(entry.split, 0) + entry.rows
     total = sum(one.bytes for f in entries for one in f.stored)
     schema_hash = documents.schema_sha256(columns)
+    slices = {one.part.index: one.part.slice for one in making.staged}
     return {
         "kind": documents.KIND,
         "format_version": documents.FORMAT_VERSION,
@@ -165,7 +166,7 @@ def _document(
                 "position": requires.snapshot.position,
             }
         },
-        "partitions": [_part_json(p, source.name, making.staged) for p in requires.parts],
+        "partitions": [_part_json(p, source.name, slices[p.index]) for p in requires.parts],
         "columns": list(columns),
         "feature_order": list(plan.features),
         "feature_order_sha256": documents.names_sha256(plan.features),
@@ -358,15 +359,14 @@ def layout_json(plan: PackPlan, options: WriteOptions, format_: Format, /) -> di
     return layout
 
 
-def _part_json(record: PartRecord, source: str, staged: Sequence[Staged]) -> dict[str, object]:
-    part = next(s.part for s in staged if s.part.index == record.index)
+def _part_json(record: PartRecord, source: str, cut: Slice) -> dict[str, object]:
     return {
         "source": source,
         "index": record.index,
         "key": record.key,
-        "slice": slice_json(part.slice),
+        "slice": slice_json(cut),
         "predicate": record.predicate,
-        "includes_null": _includes_null(part.slice),
+        "includes_null": _includes_null(cut),
         "rows_counted": record.rows_counted,
         "rows_read": record.rows_read,
         "rows": record.rows,

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
     from etl.tensors.pack import PackPlan
 
 KEEP = 1024
+REPEATS = 4.0
+"""Rows for each distinct feature row, above which features have few values: then every split has all of them."""
 _SLICE = 1 << 14
 _ONE = np.uint64(0x9E3779B97F4A7C15)
 _TWO = np.uint64(0xBF58476D1CE4E5B9)
@@ -77,6 +79,15 @@ class RowSketches:
 
 def shared_rows(sketches: Iterable[Mapping[str, bytes]], /) -> tuple[dict[str, int], dict[tuple[str, str], int]]:
     """What the parts' sketches say: distinct rows looked at per split, and how many of them two splits share."""
+    distinct, _ = _sampled(sketches)
+    shared = {
+        (a, b): len(np.intersect1d(distinct[a], distinct[b], assume_unique=True)) for a, b in combinations(distinct, 2)
+    }
+    return {split: len(found) for split, found in distinct.items()}, {pair: n for pair, n in shared.items() if n}
+
+
+def _sampled(sketches: Iterable[Mapping[str, bytes]]) -> tuple[dict[str, NDArray[np.uint64]], float]:
+    """The hashes of each split up to the least of the greatest kept ones, and the share of all hashes that are."""
     parts = [{split: np.frombuffer(b, np.uint64) for split, b in one.items()} for one in sketches]
     full = [least[-1] for one in parts for least in one.values() if len(least) == KEEP]
     most = min(full, default=np.uint64(2**64 - 1))
@@ -84,16 +95,22 @@ def shared_rows(sketches: Iterable[Mapping[str, bytes]], /) -> tuple[dict[str, i
     for one in parts:
         for split, least in one.items():
             gathered.setdefault(split, []).append(least[least <= most])
-    distinct = {split: np.unique(np.concatenate(several)) for split, several in gathered.items()}
-    shared = {
-        (a, b): len(np.intersect1d(distinct[a], distinct[b], assume_unique=True)) for a, b in combinations(distinct, 2)
-    }
-    return {split: len(found) for split, found in distinct.items()}, {pair: n for pair, n in shared.items() if n}
+    found = {split: np.unique(np.concatenate(several)) for split, several in gathered.items()}
+    return found, (int(most) + 1) / 2**64
+
+
+def _repeats(staged: Sequence[Staged]) -> float:
+    """About how many rows there are for each distinct feature row, in all splits together."""
+    found, share = _sampled(one.sketches for one in staged)
+    distinct = len(np.unique(np.concatenate([*found.values(), np.zeros(0, np.uint64)]))) / share
+    return sum(one.rows for one in staged) / max(1.0, distinct)
 
 
 def leak_warnings(staged: Sequence[Staged], /) -> list[dict[str, object]]:
-    """`warnings[]`: equal feature rows in two splits."""
+    """`warnings[]`: equal feature rows in two splits, where they are not equal for want of values."""
     looked, shared = shared_rows(one.sketches for one in staged)
+    if not shared or _repeats(staged) > REPEATS:
+        return []
     return [
         {
             "code": "equal_rows",

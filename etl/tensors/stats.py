@@ -123,8 +123,6 @@ class PartStats:
         """Column → what was found; to be asked for once."""
         for stats in self._stats.values():
             stats.settle()
-        for stats in self._stats.values():
-            stats.settle()
         for name, values in self._sample.columns.items():
             stats = self._stats[name]
             stats.sample, stats.sampled = values.drop_null(), self._sample.rows

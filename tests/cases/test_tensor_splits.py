@@ -350,6 +350,18 @@ def test_equal_feature_rows_in_two_splits_are_told(tmp_path: Path) -> None:
     assert sum(check["observed"]["shared"].values()) > 50
 
 
+@pytest.mark.parametrize("values", [3, 2000])
+def test_features_of_few_values_are_equal_in_every_split_and_that_is_no_leak(tmp_path: Path, values: int) -> None:
+    rng = np.random.default_rng(3)
+    rows = 30_000
+    table = pa.table({"k": np.arange(rows), "a": rng.integers(0, values, rows), "b": rng.random(rows) < 0.5})
+    own = WriteOptions(split=THREE, split_key=("k",), features=("a", "b"), key=("k",), dtype="float64")
+    export(tmp_path / "out", table, 4, fmt="safetensors", options=own)
+    warnings, check = leaked(tmp_path / "out")
+    assert warnings == []
+    assert sum(check["observed"]["shared"].values()) > 0
+
+
 def test_every_equal_row_is_found_where_the_sample_holds_all(tmp_path: Path) -> None:
     rows = 300
     words = [f"w{i % 150}" for i in range(rows)]
