@@ -123,9 +123,9 @@ class Split:
     def tensors(self, *, framework: Framework | None = None, device: str | None = None) -> Batch:
         """All tensors by name.
 
-        A split of one file is mapped copy-on-write, so nothing is read before it is looked at; several are joined in
-        memory. In NumPy, bfloat16 is `ml_dtypes.bfloat16` where that package is installed, else uint16 bits:
-        `dtypes` of the result says what it is.
+        A split of one file is mapped copy-on-write: nothing but the lengths of lists is read before it is looked at;
+        several files are joined in memory. In NumPy, bfloat16 is `ml_dtypes.bfloat16` where that package is installed,
+        else uint16 bits: `dtypes` of the result says what it is.
 
         Args:
             framework: "numpy", "torch", "jax", "tensorflow" or "cupy"; None: NumPy without a device, torch with one.
