@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from typing import TextIO
 
 MARK = "***"
+_DOT = "\N{MIDDLE DOT}"
 SHORTEST = 6
 """Shorter values are found by key and shape only: a one-letter password must not blank every such letter
 (apache/airflow#16483)."""
@@ -59,6 +60,15 @@ def redact(text: str, /) -> str:
     for pattern in (_ASSIGNED, _QUOTED_KEY, _LINE):
         text = pattern.sub(_keep_first_only, text)
     return text
+
+
+def visible(text: str, /, *, keep: str = "") -> str:
+    r"""The text with a dot for each character that would steer a terminal or a line, or that is none; not for `keep`.
+
+    >>> visible("a\x1b[2J b")
+    'a·[2J b'
+    """
+    return text if text.isprintable() else "".join(c if c.isprintable() or c in keep else _DOT for c in text)
 
 
 def redact_tree(value: object, /) -> object:

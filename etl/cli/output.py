@@ -10,7 +10,7 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from etl.logs import redact, redact_tree
+from etl.logs import redact, redact_tree, visible
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -128,7 +128,7 @@ def _draw(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: set[str])
 
 
 def _cell(value: str, widest: int | None) -> str:
-    one_line = "".join(c if c.isprintable() else "\N{MIDDLE DOT}" for c in value)
+    one_line = visible(value)
     return one_line if widest is None or len(one_line) <= widest else f"{one_line[: widest - 1]}…"
 
 

@@ -11,7 +11,7 @@ from html import escape
 from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
-from etl.logs import redact
+from etl.logs import redact, visible
 from etl.tensors.encode import reading
 from etl.tensors.showing import lineage, looks, versions
 from etl.tensors.storage import failed
@@ -144,12 +144,13 @@ def write_page(target: Path, text: str, /) -> None:
             file.write(text)
         draft.replace(target)
     except OSError as error:
-        draft.unlink(missing_ok=True)
         raise failed(f"cannot write {target}", error) from error
+    finally:
+        draft.unlink(missing_ok=True)
 
 
 def _text(value: object) -> str:
-    return escape(redact("" if value is None else str(value)))
+    return escape(visible(redact("" if value is None else str(value)), keep="\n\t"))
 
 
 def _count(number: object) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from html.parser import HTMLParser
 from typing import TYPE_CHECKING, Any
 
@@ -99,6 +100,22 @@ def test_secrets_do_not_reach_the_page(tmp_path: Path) -> None:
     table = pa.table({"word": ["postgresql://etl:hunter2secret@db/shop"] * 4})
     export(tmp_path / "out", table)
     assert "hunter2secret" not in open_dataset(tmp_path / "out").page()
+
+
+def test_letters_that_steer_or_are_none_are_shown_as_dots(tmp_path: Path) -> None:
+    # A page may be looked at in a terminal, and a folder's name need not be UTF-8.
+    folder = made(tmp_path, name="a\x1b[2J\u202eb").rename(tmp_path / os.fsdecode(b"shop\xff"))
+    target = tmp_path / "page.html"
+    write_page(target, open_dataset(folder).page())
+    text = target.read_text(encoding="utf-8")
+    assert all(c.isprintable() or c in "\n\N{NARROW NO-BREAK SPACE}" for c in text)
+    assert "a\N{MIDDLE DOT}[2J\N{MIDDLE DOT}b" in "".join(Page(text).words)
+
+
+def test_a_page_that_cannot_be_written_leaves_no_draft(tmp_path: Path) -> None:
+    with pytest.raises(UnicodeEncodeError):
+        write_page(tmp_path / "page.html", f"{MARK}\udcff")
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_only_a_page_is_written_over(tmp_path: Path) -> None:
