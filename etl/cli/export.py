@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
@@ -141,6 +141,9 @@ def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:
             raise ConfigError(f"--types {column}= names no type", hint=f"Write --types {column}=int64, for example.")
     columns = words.names(flags.columns, "--columns") if flags.columns is not None else None
     options = _options(flags)
+    of_format = {
+        fmt: _twin(options) if fmt == "parquet" and len({f for _, f in writes}) > 1 else options for _, fmt in writes
+    }
     wish = CutWish(flags.partition_column, flags.partitions, options.partition_bytes)
     at = endpoint(flags.source)
     several = len(flags.tables) > 1 or any(_is_pattern(name) for name in flags.tables)
@@ -160,7 +163,7 @@ def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:
         )
         under = "" if name is None or not several else f"/{quote(name.replace(chr(34), ''), safe=' ')}"
         targets = tuple(
-            Write(f"{to}{under}", cast("Format", fmt), options, cast("Mode", flags.mode)) for to, fmt in writes
+            Write(f"{to}{under}", cast("Format", fmt), of_format[fmt], cast("Mode", flags.mode)) for to, fmt in writes
         )
         jobs.append(Job(Read(at, query, wish, name or "query", flags.count), targets))
     return tuple(jobs)
@@ -252,6 +255,12 @@ def _options(flags: Flags) -> WriteOptions:
         split_salt=flags.split_salt or "",
         partition_bytes=words.size(flags.partition_bytes, "--partition-bytes"),
     )
+
+
+def _twin(options: WriteOptions) -> WriteOptions:
+    """The flags of a Parquet dataset beside tensors of the same read: without those that speak of tensors."""
+    nulls = "mask" if options.nulls.startswith("fill=") else options.nulls
+    return replace(options, layout=None, dtype=None, nulls=nulls)
 
 
 def _is_pattern(name: str) -> bool:

@@ -175,7 +175,7 @@ def _document(
         "split": split.as_json() if split else None,
         "fit": None,
         # Appended rows are in order among themselves, behind those of the versions before.
-        "order": {**making.order, "scope": "version" if making.mode == "append" else "dataset"},
+        "order": {**making.order, "scope": _scope(making)},
         "scores": [],
         "content_sha256": documents.content_sha256(entries),
         "layout": layout_json(plan, making.options, making.format),
@@ -184,6 +184,11 @@ def _document(
         "warnings": [dict(w) for w in warnings],
         "signature": None,
     }
+
+
+def _scope(making: Making) -> str:
+    """Of the order: rows that were appended are ordered among themselves, behind the old ones."""
+    return "version" if making.mode == "append" and making.order["kind"] != "source" else "dataset"
 
 
 def joined_entries(kept: Sequence[FileEntry], new: Sequence[FileEntry], number: int) -> list[FileEntry]:

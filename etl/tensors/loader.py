@@ -19,6 +19,7 @@ from etl.tensors.batch import Batch
 from etl.tensors.crossing import crossing
 from etl.tensors.frameworks import framework_of, place
 from etl.tensors.order import BLOCK_ROWS, Order, Piece, Run, Steps, default_window, rows_of
+from etl.tensors.page import small_page
 from etl.tensors.shards import Rooms, items_of
 
 if TYPE_CHECKING:
@@ -157,6 +158,19 @@ class Loader:
         world = f", rank {self.rank} of {self.world_size}" if self.world_size > 1 else ""
         place = f"epoch {self._epoch}, step {self._step}"
         return f"<Loader of {self._options.batch_size} rows a batch, {order}{world}: {len(self)} batches; at {place}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: the tensors of a batch, and where the epoch is."""
+        options = self._options
+        facts = [
+            ("batches", f"{len(self)} of {options.batch_size} rows"),
+            ("order", f"shuffled, seed {self._seed}" if self._shuffle else "as written"),
+            ("mode", options.mode),
+            ("rank", f"{self.rank} of {self.world_size}"),
+            ("padding", f"{self.padding} rows"),
+            ("next", f"epoch {self._epoch}, step {self._step}"),
+        ]
+        return small_page("Loader", ", ".join(self._names), ("", ""), facts)
 
     def __len__(self) -> int:
         """Batches of a whole epoch, the same on every rank; an epoch that was resumed gives those that are left."""

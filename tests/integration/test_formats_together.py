@@ -55,3 +55,19 @@ def test_formats_of_one_run_are_twins(db: Exports, order: tuple[str, ...]) -> No
         assert len({tuple(one) for one in twins.values()}) == 1, twins
     kept = [*ids(db.home, "npy", "train"), *ids(db.home, "npy", "val")]
     assert sorted(kept) == [i for i in range(700) if i % 11]
+
+
+def test_a_parquet_twin_keeps_what_the_tensors_cast_and_fill(db: Exports) -> None:
+    words = ["--table", "orders", "--features", "qty", "--key", "id", "--dtype", "float32", "--nulls", "fill=0"]
+    db.done(*words, "--to", "x", "--format", "safetensors", "--format", "parquet", to="twin")
+    x = open_dataset(db.home / "x").tensors()["x"]
+    assert x.dtype == np.float32
+    kept: Any = pq.read_table(db.home / "twin").column("qty")
+    assert kept.type == pa.int64()
+    assert kept.null_count == 64
+    assert [v or 0 for v in kept.to_pylist()] == x[:, 0].tolist()
+
+
+def test_one_part_of_a_small_query_is_no_news(db: Exports) -> None:
+    codes = [one["code"] for one in db.done("--sql", "select id, qty from orders")["warnings"]]
+    assert codes == ["note"]

@@ -547,3 +547,9 @@ def test_parquet_has_no_batches_and_says_how_to_read_it(tmp_path: Path) -> None:
     opened = dataset(tmp_path / "out", (10,), fmt="parquet")
     with pytest.raises(ConfigError, match="holds parquet"):
         opened.loader(batch_size=4)
+
+
+def test_a_loader_shows_itself_in_a_notebook(sets: Sets) -> None:
+    shown = sets["two"].loader(batch_size=8, shuffle=True, seed=7)._repr_html_()
+    assert "5 of 8 rows" in shown
+    assert "shuffled, seed 7" in shown
