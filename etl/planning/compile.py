@@ -114,11 +114,12 @@ def _lossy(job: Job, schema: Schema) -> Iterable[str]:
     if query.special in ("null", "clamp"):
         yield f"--special {query.special}: values that the Arrow type cannot hold are replaced and counted"
     if query.cast != "exact":
-        yield f"--cast {query.cast}: digits beyond a type's precision are rounded and counted"
+        clamped = ", values beyond its range become its least or greatest" if query.cast == "saturate" else ""
+        yield f"--cast {query.cast}: digits beyond a type's precision are rounded{clamped}, and counted"
     for field in schema:
         if field.name in query.types:
             yield f"{field.name} is read as {field.type} because --types says so"
     for write in job.writes:
         options = write.options
-        if write.format != "parquet" and options.nulls != "mask":
+        if write.format != "parquet" and options.nulls not in ("mask", "error"):
             yield f"--nulls {options.nulls} in {write.target}"

@@ -40,6 +40,9 @@ class CastCount:
     max_abs_error: float = 0.0
 
 
+BEYOND = "beyond the largest finite value"
+
+
 class Refused(CastError):  # noqa: N818 - named as the others of the tree are
     """A value cannot be carried; the text says why in a few words, and the writer adds column, value and key.
 
@@ -52,6 +55,16 @@ class Refused(CastError):  # noqa: N818 - named as the others of the tree are
     def row(self) -> int:
         """Its row in the column given."""
         return int(self.context["row"])
+
+    @property
+    def mended_by(self) -> str:
+        """The values of `--cast` that carry it; "" where none does."""
+        return str(self.context.get("mended_by", ""))
+
+
+def _inexact_value(beyond: str, between: str, row: int) -> Refused:
+    """The refusal of a number that is beyond the dtype's range, or else between two of its numbers."""
+    return Refused(beyond or between, row=row, mended_by="saturate" if beyond else "round or saturate")
 
 
 def plain_values(column: Column, /) -> NDArray[Any]:
@@ -157,7 +170,7 @@ def _whole_micros(column: Column, policy: Cast, count: CastCount, valid: NDArray
     if not odd.any():
         return whole
     if policy == "exact":
-        raise Refused("finer than microseconds", row=int(np.flatnonzero(odd)[0]))
+        raise _inexact_value("", "finer than microseconds", int(np.flatnonzero(odd)[0]))
     up = (rest > 500) | ((rest == 500) & (whole % 2 == 1))
     count.n_rounded += int(odd.sum())
     apart = np.where(up, 1000 - rest, rest)[odd]
@@ -212,9 +225,9 @@ def _integers(values: NDArray[Any], out: NDArray[Any], source: str, policy: Cast
     outside = over | under
     if policy == "exact" and (changed | outside).any():
         bad = int(np.flatnonzero(changed | outside)[0])
-        raise Refused(f"outside {low} to {high}" if outside[bad] else "not a whole number", row=bad)
+        raise _inexact_value(f"outside {low} to {high}" if outside[bad] else "", "not a whole number", bad)
     if outside.any() and policy == "round":
-        raise Refused(f"outside {low} to {high}", row=int(np.flatnonzero(outside)[0]))
+        raise _inexact_value(f"outside {low} to {high}", "", int(np.flatnonzero(outside)[0]))
     if outside.any():
         inside = np.where(outside, 0, rounded).astype(out.dtype)
         out[:] = np.where(over, np.array(high, out.dtype), np.where(under, np.array(low, out.dtype), inside))
@@ -257,10 +270,10 @@ def _floats(
         changed &= valid
     if policy == "exact" and (changed | over).any():
         bad = int(np.flatnonzero(changed | over)[0])
-        raise Refused("beyond the largest finite value" if over[bad] else "not exact in this dtype", row=bad)
+        raise _inexact_value(BEYOND if over[bad] else "", "not exact in this dtype", bad)
     if over.any():
         if policy == "round":
-            raise Refused("beyond the largest finite value", row=int(np.flatnonzero(over)[0]))
+            raise _inexact_value(BEYOND, "", int(np.flatnonzero(over)[0]))
         largest = _largest(dtype, out.dtype)
         result = np.where(over, np.where(np.signbit(seen), largest[0], largest[1]), result)
         count.n_saturated += int(over.sum())

@@ -193,7 +193,7 @@ class TensorPart:
                 row = refused.row // lists.type.list_size
             else:
                 row = int(np.searchsorted(np.cumsum(_lengths(lists)), refused.row, side="right"))
-            raise Refused(str(refused), row=row) from None
+            raise Refused(str(refused), row=row, mended_by=refused.mended_by) from None
         return out
 
     def _count(self, column: ColumnPlan) -> CastCount:
@@ -212,10 +212,10 @@ class TensorPart:
         if column.kind not in {"embedding", "ragged"}:
             value = f" {shown(values, refused.row)}"
         policy = self._options.cast
+        cast = f"--cast {refused.mended_by}, " if refused.mended_by else ""
         return CastError(
             f"column {name}: the value{value} ({named}) cannot be {column.dtype}: {refused} (--cast {policy})",
-            hint=f"Use --cast {'round or saturate' if policy == 'exact' else 'saturate'}, another --dtype, or leave "
-            "the column out.",
+            hint=f"Use {cast}another --dtype, or leave the column out.",
             column=name,
         )
 

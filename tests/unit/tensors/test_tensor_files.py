@@ -282,6 +282,33 @@ def test_the_packed_layout(tmp_path: Path) -> None:
     assert texts(tmp_path / "out").to_pydict() == {"word": ["a", "b", None]}
 
 
+@pytest.mark.parametrize(
+    ("kind", "value", "dtype", "hint"),
+    [
+        (pa.float64(), 1e300, "float32", "Use --cast saturate, another --dtype"),
+        (pa.float64(), 0.1, "float32", "Use --cast round or saturate, another --dtype"),
+        (pa.int64(), 300, "int8", "Use --cast saturate, another --dtype"),
+        (pa.float64(), 0.5, "int8", "Use --cast round or saturate, another --dtype"),
+        (pa.float64(), float("nan"), "int8", "Use another --dtype"),
+    ],
+)
+def test_a_refused_value_comes_with_a_cast_that_would_carry_it(
+    tmp_path: Path, kind: Any, value: float, dtype: str, hint: str
+) -> None:
+    table = pa.table({"n": pa.array([value], kind)})
+    with pytest.raises(CastError) as refused:
+        export(tmp_path / "out", table, fmt="safetensors", options=WriteOptions(features=("n",), dtype=dtype))
+    assert f" {hint}" in str(refused.value)
+    policies = [p for p in ("round", "saturate") if p in hint]
+    for cast in ("round", "saturate"):
+        options = WriteOptions(features=("n",), dtype=dtype, cast=cast)
+        if cast in policies:
+            export(tmp_path / cast, table, fmt="safetensors", options=options)
+        else:
+            with pytest.raises(CastError):
+                export(tmp_path / cast, table, fmt="safetensors", options=options)
+
+
 def test_cast_policies_refuse_or_count_and_name_column_key_and_value(tmp_path: Path) -> None:
     table = pa.table({"pk": pa.array([10, 11]), "n": pa.array([16777217, None], pa.int32())})
     with pytest.raises(CastError, match=r"column n: the value 16777217 \(pk = 10\) cannot be float32"):
