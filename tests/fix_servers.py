@@ -81,26 +81,26 @@ def pg_tls(pg_servers: PostgresServers) -> PostgresServer:
 @pytest.fixture
 def pgdb(pg: PostgresServer) -> Iterator[PostgresDatabase]:
     """A fresh, empty database for one test."""
-    with _fresh(pg) as database:
+    with fresh(pg) as database:
         yield database
 
 
 @pytest.fixture(scope="module")
 def pgdb_module(pg: PostgresServer) -> Iterator[PostgresDatabase]:
     """A fresh database that the tests of one module share."""
-    with _fresh(pg) as database:
+    with fresh(pg) as database:
         yield database
 
 
 @pytest.fixture
 def pgdb_all(pg_all: PostgresServer) -> Iterator[PostgresDatabase]:
     """A fresh database for one test, on each PostgreSQL major in turn."""
-    with _fresh(pg_all) as database:
+    with fresh(pg_all) as database:
         yield database
 
 
 @contextlib.contextmanager
-def _fresh(server: PostgresServer) -> Iterator[PostgresDatabase]:
+def fresh(server: PostgresServer) -> Iterator[PostgresDatabase]:
     name = f"t_{secrets.token_hex(6)}"
     url = server.database(name)
     try:
