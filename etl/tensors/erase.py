@@ -308,6 +308,7 @@ def _manifests(
 ) -> dict[int, Manifest]:
     """Version → its manifest, where it is no longer what it was; the oldest first, each with its parent's new hash."""
     found: dict[int, Manifest] = {}
+    named = re.compile(rf"(?<![\w.-])(?:{'|'.join(map(re.escape, texts))})(?![\w.])")
     whole = {v.version for v in search.whole}
     for version in reversed(search.versions):
         document = dict(version.document)
@@ -337,7 +338,7 @@ def _manifests(
             # Its rows are gone, and whether its statistics speak of those keys can no longer be told.
             document["columns"] = [{**c, "stats": {}} for c in version.columns]
         parts = documents.sequence(document.get("partitions", []))
-        document["partitions"] = [_without_bounds(p, texts) for p in parts]
+        document["partitions"] = [_without_bounds(p, named) for p in parts]
         parent = document.get("parent")
         if parent is not None and (before := found.get(documents.integer(parent))) is not None:
             document["parent_sha256"] = documents.sha256_hex(before.to_json())
@@ -379,12 +380,12 @@ def _column_after(
     return entry
 
 
-def _without_bounds(partition: object, texts: Sequence[str]) -> object:
+def _without_bounds(partition: object, named: re.Pattern[str]) -> object:
     """A partition's entry; its bounds are left out where one of the keys stands among them."""
     if not isinstance(partition, dict):
         return partition
     bounds = canonical_json([partition.get("slice"), partition.get("predicate")]).decode()
-    if not any(re.search(rf"(?<![\w.-]){re.escape(text)}(?![\w.])", bounds) for text in texts):
+    if not named.search(bounds):
         return partition
     slice_ = partition.get("slice")
     kind = slice_.get("kind") if isinstance(slice_, dict) else None
