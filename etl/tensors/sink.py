@@ -192,18 +192,19 @@ def check_append(
 
 
 def _split_words(recipe: object) -> str:
-    """A recipe in words: all that tells it from another one."""
+    """A recipe in words: all that tells it from another one; as it stands where it is none of ours."""
     if not isinstance(recipe, dict):
         return "none"
-    ranges = dict(recipe.get("ranges") or {})
-    if recipe.get("method") == "hash":
-        # Bounds of 64 bits say little: their shares of the whole are what was typed.
-        ranges = {n: f"{(int(high) - int(low)) / 2**64:.4g}" for n, (low, high) in ranges.items()}
-    told = {k: recipe[k] for k in ("salt", "null_key", "time_cut") if recipe.get(k) not in (None, "", "error")}
-    key = ", ".join(map(str, recipe.get("key") or ()))
-    said = [f"{recipe.get('method')} of {key}" if key else str(recipe.get("method"))]
-    said += [f"{name} {one}" for name, one in (ranges | told).items()]
-    return ", ".join(said)
+    ranges, key = recipe.get("ranges") or {}, recipe.get("key") or []
+    try:
+        if recipe.get("method") == "hash":
+            # Bounds of 64 bits say little: their shares of the whole are what was typed.
+            ranges = {n: f"{(int(high) - int(low)) / 2**64:.4g}" for n, (low, high) in ranges.items()}
+        told = {k: recipe[k] for k in ("salt", "null_key", "time_cut") if recipe.get(k) not in (None, "", "error")}
+        by = f" of {', '.join(map(str, key))}" if key else ""
+        return ", ".join([f"{recipe.get('method')}{by}", *(f"{n} {one}" for n, one in (dict(ranges) | told).items())])
+    except (TypeError, ValueError, AttributeError, ArithmeticError):
+        return str(recipe)
 
 
 def check_order(live: Manifest, how: Ordering | None, target: Path, /) -> None:
