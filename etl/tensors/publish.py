@@ -49,6 +49,13 @@ def _check_target(target: Path, mode: Mode) -> Manifest | None:
         above = above.parent
     if not above.is_dir():
         raise ConfigError(f"{above}, in the path of the target {target}, is a file", hint="Name a folder.")
+    try:
+        str(target).encode()
+    except UnicodeEncodeError:
+        raise ConfigError(
+            f"the name of the target {target} is not UTF-8, and Arrow opens no file below it",
+            hint="Name another folder.",
+        ) from None
     if target.is_symlink():
         raise ConfigError(f"the target {target} is a symbolic link", hint=f"Name the folder itself: {target.resolve()}")
     if target.exists() and not target.is_dir():

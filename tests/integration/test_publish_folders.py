@@ -141,6 +141,7 @@ def test_targets_that_are_not_ours_are_refused_and_left_alone(tmp_path: Path, mo
         "file/below": "is a file",
         "foreign": r"no cuETL dataset \(data\.csv\)",
         "link": "symbolic link",
+        os.fsdecode(b"no\xfftext"): "is not UTF-8",
     }
     for name, words in cases.items():
         with pytest.raises(ConfigError, match=words):
