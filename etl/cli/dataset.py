@@ -82,7 +82,8 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
         output.text(f"{what}: {' '.join(words.split())}")
     chain = found.history()
     output.text("versions: " + ", ".join(f"{one.version} ({one.document.get('operation')})" for one in chain))
-    for warning in cast("list[dict[str, object]]", summary.get("warnings") or []):
+    warned = summary.get("warnings")
+    for warning in [w for w in warned if isinstance(w, dict)] if isinstance(warned, list) else []:
         output.text(f"warning: {warning.get('text')}")
     if summary.get("reading"):
         output.text()

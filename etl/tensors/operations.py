@@ -184,7 +184,8 @@ def compact(path: str | os.PathLike[str], /) -> Manifest | None:
 
 def _target_bytes(manifest: Manifest) -> int:
     layout = manifest.document.get("layout")
-    return documents.integer(layout["target_bytes"]) if isinstance(layout, dict) else WriteOptions().partition_bytes
+    size = layout.get("target_bytes") if isinstance(layout, dict) else None
+    return size if isinstance(size, int) and size > 0 else WriteOptions().partition_bytes
 
 
 def _runs(manifest: Manifest) -> list[list[FileEntry]]:

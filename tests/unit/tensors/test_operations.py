@@ -13,6 +13,7 @@ import pyarrow as arrow  # noqa: ICN001 - `pa` is its untyped door, below
 import pyarrow.parquet as pq
 import pytest
 
+from etl.cli import main
 from etl.core.canonical import canonical_json
 from etl.core.errors import CommitConflict, ConfigError, Damaged, DatasetError
 from etl.tensors import operations, stages
@@ -357,3 +358,19 @@ def set_target(out: Path, size: int) -> None:
     for path in (out / "_manifest.json", out / "_manifests" / f"{document['version']:06d}.json"):
         path.unlink()
         path.write_bytes(canonical_json(document))
+
+
+@pytest.mark.parametrize(
+    ("field", "value"), [("layout", {}), ("layout", {"target_bytes": "a"}), ("warnings", -1), ("warnings", ["a"])]
+)
+def test_a_manifest_of_another_writer_is_compacted_and_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], field: str, value: object
+) -> None:
+    out = tmp_path / "out"
+    export(out, pa.table({"n": [1, 2, 3]}), fmt="safetensors")
+    export(out, pa.table({"n": [4]}), fmt="safetensors", mode="append", run_id="r2")
+    current = out / "_manifest.json"
+    current.write_bytes(canonical_json({**json.loads(current.read_bytes()), field: value}) + b"\n")
+    assert main.run(["dataset", "show", str(out)]) == 0
+    assert main.run(["dataset", "compact", str(out)]) == 0
+    assert "2 data files became 1" in capsys.readouterr().out
