@@ -22,8 +22,8 @@ from etl.tensors import manifest as documents
 from etl.tensors.document import utc_text
 from etl.tensors.encode import mapped
 from etl.tensors.keys import check_columns, keys_of, rows_with
-from etl.tensors.manifest import RETIRED, VERSIONS, FileEntry, Manifest
-from etl.tensors.operations import opened, operation_id, prefix_of, successor
+from etl.tensors.manifest import RETIRED, VERSIONS, FileEntry, Manifest, prefix_of, renumbered
+from etl.tensors.operations import opened, operation_id, successor
 from etl.tensors.publish import publish
 from etl.tensors.rewrite import Piece, check_format, check_whole, made_anew
 from etl.tensors.stages import drop_stage, open_stage, siblings, sweep
@@ -318,7 +318,7 @@ def _manifests(
             if file.path in search.found:
                 lost[file.split] += int(search.found[file.path][2].sum())
         if version.version in whole and lost:
-            files = _renumbered([_in_place(f, anew) for f in files], version)
+            files, _ = renumbered([_in_place(f, anew) for f in files], version.splits)
             rows = dict(version.splits)
             for split, count in lost.items():
                 rows[split] -= count
@@ -351,15 +351,6 @@ def _manifests(
 def _in_place(file: FileEntry, anew: Mapping[str, FileEntry]) -> FileEntry:
     made = anew.get(file.path)
     return file if made is None else replace(made, partitions=file.partitions, added_in_version=file.added_in_version)
-
-
-def _renumbered(files: Sequence[FileEntry], version: Manifest) -> list[FileEntry]:
-    ends = dict.fromkeys(version.splits, 0)
-    found: list[FileEntry] = []
-    for file in files:
-        found.append(replace(file, row_start=ends[file.split]))
-        ends[file.split] += file.rows
-    return found
 
 
 def _column_after(

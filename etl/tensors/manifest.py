@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from etl.core.canonical import canonical_json
 from etl.core.errors import Damaged, DatasetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
 KIND = "cuetl-dataset"
 FORMAT_VERSION = 1
@@ -279,3 +279,18 @@ def schema_sha256(columns: Sequence[Mapping[str, object]], /) -> str:
 def names_sha256(names: Sequence[str], /) -> str:
     """Hash of names joined by LF."""
     return hashlib.sha256("\n".join(names).encode()).hexdigest()
+
+
+def prefix_of(split: str, /) -> str:
+    """What the names of a split's files begin with."""
+    return "part" if split == "all" else split
+
+
+def renumbered(files: Sequence[FileEntry], splits: Iterable[str], /) -> tuple[list[FileEntry], dict[str, int]]:
+    """Files with the places where their rows begin, split by split, and the rows of every split."""
+    ends = dict.fromkeys(splits, 0)
+    found: list[FileEntry] = []
+    for file in files:
+        found.append(replace(file, row_start=ends[file.split]))
+        ends[file.split] += file.rows
+    return found, ends

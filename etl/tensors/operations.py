@@ -15,7 +15,7 @@ import numpy as np
 from etl.core.errors import ConfigError, DatasetError
 from etl.tensors import manifest as documents
 from etl.tensors.document import utc_text
-from etl.tensors.manifest import RETIRED, Manifest
+from etl.tensors.manifest import RETIRED, Manifest, prefix_of, renumbered
 from etl.tensors.options import WriteOptions
 from etl.tensors.publish import check_target, publish
 from etl.tensors.rewrite import Piece, check_format, check_whole, made_anew
@@ -223,11 +223,6 @@ def _between(rows: int, start: int, stop: int) -> NDArray[np.bool_]:
     return keep
 
 
-def prefix_of(split: str, /) -> str:
-    """What the names of a split's files begin with."""
-    return "part" if split == "all" else split
-
-
 def operation_id(operation: str, /) -> str:
     """A run id for an operation that reads no store."""
     return f"{operation}-{secrets.token_hex(6)}"
@@ -246,11 +241,7 @@ def successor(
         files: Its files; where their rows begin is set here.
         also: Fields that are its own.
     """
-    ends: dict[str, int] = dict.fromkeys(of.splits, 0)
-    entries: list[FileEntry] = []
-    for file in files:
-        entries.append(replace(file, row_start=ends[file.split]))
-        ends[file.split] += file.rows
+    entries, ends = renumbered(files, of.splits)
     producer = of.document.get("producer")
     document = {k: v for k, v in of.document.items() if k not in {"restores", "compacts"}}
     document |= {

@@ -22,7 +22,7 @@ from etl.tensors.formats.parquet import SUFFIX as PARQUET
 from etl.tensors.formats.parquet import ParquetPart
 from etl.tensors.gather import TensorPart
 from etl.tensors.join import groups, join_parquet, join_tensors
-from etl.tensors.manifest import FileEntry, Manifest, StoredFile
+from etl.tensors.manifest import FileEntry, Manifest, StoredFile, prefix_of
 from etl.tensors.options import WriteOptions
 from etl.tensors.ordering import Ordering, ordering
 from etl.tensors.pack import PackPlan, plan_columns
@@ -457,7 +457,7 @@ class DatasetSession:
     ) -> PartFiles:
         one = files.get(split)
         if one is None:
-            prefix = f"{_prefix(split)}-{stem}"
+            prefix = f"{prefix_of(split)}-{stem}"
             end = f".{token}.tmp"
             if runs is not None:
                 one = runs.of(split, lambda n: f"{prefix}-{n:03d}")
@@ -540,7 +540,7 @@ class DatasetSession:
         return join_tensors(self.folder, files, self.plan, text, name, self.options, self.format)
 
     def _merged_name(self, split: str) -> Callable[[int], str]:
-        return lambda n: f"{_prefix(split)}-{self.run_id}-m{n:05d}"
+        return lambda n: f"{prefix_of(split)}-{self.run_id}-m{n:05d}"
 
     def _entry(self, indexes: tuple[int, ...], file: StagedFile, row_start: int) -> FileEntry:
         start, tensors, text, members = (file.facts.get(k) for k in ("data_start", "tensors", "text_file", "members"))
@@ -597,7 +597,3 @@ def _newest(staged: Sequence[Staged]) -> list[Staged]:
         if have is None or one.attempt > have.attempt:
             newest[one.part.index] = one
     return [newest[i] for i in sorted(newest)]
-
-
-def _prefix(split: str) -> str:
-    return "part" if split == "all" else split
