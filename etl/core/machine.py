@@ -66,6 +66,16 @@ def _store(bits: int) -> Callable[[int, int], int]:
     return _two(emit)
 
 
+def _pointer(kind: Any, cell: Any) -> Callable[[int], Any]:
+    def operate(_typing: Any, _a: Any) -> Any:
+        def codegen(_context: Any, builder: Any, _signature: Any, args: Any) -> Any:
+            return builder.inttoptr(args[0], cell.as_pointer())
+
+        return types.CPointer(kind)(types.int64), codegen
+
+    return cast("Callable[[int], Any]", intrinsic(operate))
+
+
 def _mul_high(builder: Any, args: Any) -> Any:
     wide = ir.IntType(128)
     product = builder.mul(builder.zext(args[0], wide), builder.zext(args[1], wide))
@@ -107,6 +117,16 @@ be16 = _load(16, swap=True)
 be32 = _load(32, swap=True)
 be64 = _load(64, swap=True)
 load64 = _load(64, swap=False)
+int8s = _pointer(types.int8, ir.IntType(8))
+"""The address as a pointer, of which LLVM can make vector loops: `int8s(at)[i]`; so the others."""
+uint8s = _pointer(types.uint8, ir.IntType(8))
+int16s = _pointer(types.int16, ir.IntType(16))
+uint16s = _pointer(types.uint16, ir.IntType(16))
+int32s = _pointer(types.int32, ir.IntType(32))
+uint32s = _pointer(types.uint32, ir.IntType(32))
+int64s = _pointer(types.int64, ir.IntType(64))
+float32s = _pointer(types.float32, ir.FloatType())
+float64s = _pointer(types.float64, ir.DoubleType())
 store8 = _store(8)
 store16 = _store(16)
 store32 = _store(32)

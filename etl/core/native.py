@@ -44,12 +44,14 @@ class Loops:
         module: The module, imported only to compile.
         entries: Its functions, and how many int64 each takes.
         sources: The files that the code is made of; another content is another code.
+        vectorized: Whether loops become vector code: for long loops without branches.
     """
 
     name: str
     module: str
     entries: Mapping[str, int]
     sources: tuple[Path, ...]
+    vectorized: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -193,7 +195,7 @@ def _compile(loops: Loops) -> bytes:
     kernel: Any = importlib.import_module(loops.module)
     target = registry.cpu_target
     # Vectorised loops of a few turns only make the code large and its compilation slow.
-    numba.config.LOOP_VECTORIZE = 0
+    numba.config.LOOP_VECTORIZE = int(loops.vectorized)
     names, objects = {}, []
     for entry, arguments in loops.entries.items():
         flags = compiler.Flags()

@@ -17,16 +17,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.tensors.running import Reals, Wholes, new_block, seen, text_ends
 from etl.tensors.sampling import RowSample
 from etl.tensors.sums import CHUNK, RealSums, WholeSums, offsets_from
 from etl.tensors.views import Column, bits_of, valid_of, values_of
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from etl.core.schema import Field
+    from etl.tensors.running import Calls
 
 SAMPLE_ROWS, LATER_ROWS, EARLY_PARTS = 1024, 128, 64
 """Sampled rows of one part and split; of the parts after the first 64 fewer, so that thousands of parts fit."""
@@ -102,27 +104,81 @@ class PartStats:
     Args:
         fields: The columns that are written.
         part: The part's index.
+        loops: The compiled loops, if so many more values make them worth while.
     """
 
-    def __init__(self, fields: Sequence[Field], part: int) -> None:
+    def __init__(
+        self, fields: Sequence[Field], part: int, /, *, loops: Callable[[int], Calls | None] = seen.calls
+    ) -> None:
+        self._loops = loops
         self._fields = {one.name: one for one in fields}
         self._stats = {name: Stats() for name in self._fields}
+        self._block = new_block()
+        self._wholes: dict[str, Wholes] = {}
+        self._reals: dict[str, Reals] = {}
         drawn = [one.name for one in fields if _is_sampled(one.type)]
         self._sample = RowSample(drawn, SAMPLE_ROWS if part < EARLY_PARTS else LATER_ROWS)
 
     def take(self, batch: pa.RecordBatch, /) -> None:
         """The next rows; nothing of the batch is held."""
+        calls = self._loops(batch.num_rows * len(self._stats))
         for name, stats in self._stats.items():
             column: Column = batch.column(batch.schema.get_field_index(name))
             stats.rows += len(column)
             stats.null += column.null_count
-            _take(stats, column, self._fields[name])
+            if calls is None or not self._run(calls, name, column):
+                _take(stats, column, self._fields[name])
         self._sample.take(batch)
+
+    def _run(self, calls: Calls, name: str, column: Column) -> bool:
+        """Whether a compiled loop took the column in."""
+        kind, types = column.type, pa.types
+        if column.null_count == len(column):
+            return True
+        if types.is_integer(kind) or (types.is_temporal(kind) and not types.is_interval(kind)):
+            unsigned = bool(types.is_unsigned_integer(kind))
+            width = kind.bit_width // 8
+            if name not in self._wholes:
+                self._wholes[name] = Wholes(unsigned and width == 8)
+            return self._wholes[name].take(calls, self._block, column, width, signed=not unsigned)
+        if types.is_decimal128(kind):
+            if name not in self._wholes:
+                self._wholes[name] = Wholes(wide=False)
+            return self._wholes[name].take(calls, self._block, column, 16, signed=True)
+        if types.is_float32(kind) or types.is_float64(kind):
+            if name not in self._reals:
+                self._reals[name] = Reals()
+            self._reals[name].take(calls, self._block, column, kind.bit_width // 8)
+            return True
+        if _is_text(kind):
+            self._stats[name].table = None
+            ends = text_ends(calls, column)
+            if ends is not None:
+                self._stats[name].reach(ends[0][:LONGEST], ends[1][:LONGEST])
+            return True
+        return False
 
     def done(self) -> dict[str, Stats]:
         """Column → what was found; to be asked for once."""
         for stats in self._stats.values():
             stats.settle()
+        for name, wholes in self._wholes.items():
+            stats = self._stats[name]
+            if wholes.ends is not None:
+                stats.reach(*wholes.ends)
+                stats.whole.add(wholes.sums)
+                table = wholes.table
+                if table is None or stats.most - stats.least >= TABLE:
+                    stats.table = None
+                _count(stats, table or {})
+        for name, reals in self._reals.items():
+            stats = self._stats[name]
+            stats.table = None
+            stats.nan += int(reals.words[1])
+            stats.inf += int(reals.words[2])
+            if reals.ends is not None:
+                stats.reach(*reals.ends)
+            stats.real.add(reals.sums)
         for name, values in self._sample.columns.items():
             stats = self._stats[name]
             stats.sample, stats.sampled = values.drop_null(), self._sample.rows

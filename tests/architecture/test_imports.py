@@ -43,6 +43,7 @@ DRIVERS = (
     "etl.core.native",
     "etl.engine.clusters",
     "etl.engine.dask_client",
+    "etl.tensors.loops",
     "etl.tensors.sha256",
 )
 """Modules, and packages with all that is in them, whose work is a driver's, Dask's or a compiler's: they are imported

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from etl.core.canonical import canonical_json
 from etl.core.schema import Field
+from etl.tensors import running
 from etl.tensors.sampling import RowSample
 from etl.tensors.stats import PartStats, Stats
 from etl.tensors.summary import combined, summary
@@ -40,13 +41,22 @@ KINDS: dict[str, tuple[Any, Any]] = {
 }  # fmt: skip
 
 
+LOOPS: list[Any] = []
+"""Of the tests that run: none, or the compiled loops."""
+
+
+@pytest.fixture(scope="module", params=["numpy", "compiled"], autouse=True)
+def way(request: pytest.FixtureRequest) -> None:
+    LOOPS[:] = [running.loaded(compiling=True)] if request.param == "compiled" else [None]
+
+
 def stats_of(column: pa.Array[Any], cuts: list[int] | None = None, batch: int = 10_000) -> list[Stats]:
     """The statistics of the parts between the cuts."""
     edges = [0, *sorted(cuts or []), len(column)]
     one = Field("c", column.type)
     found = []
     for index, (first, last) in enumerate(pairwise(edges)):
-        part = PartStats([one], index)
+        part = PartStats([one], index, loops=lambda _: LOOPS[0])
         for at in range(first, last, batch):
             piece = column.slice(at, min(batch, last - at))
             part.take(pa.RecordBatch.from_arrays([piece], names=["c"]))
