@@ -259,7 +259,7 @@ def dataset_show(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Show columns and their values, splits, where the rows came from, and versions of a dataset."""
+    """Show columns, their values, splits and versions."""
     from etl.cli import dataset as command
 
     command.show(path, version=version, html=html, as_json=as_json, debug=debug)
@@ -288,7 +288,7 @@ def dataset_diff(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Compare two versions: columns, files, rows of each split, statistics."""
+    """Compare two versions: columns, files, rows, statistics."""
     from etl.cli import dataset as command
 
     command.diff(path, first=first, second=second, as_json=as_json, debug=debug)
@@ -319,7 +319,7 @@ def dataset_vacuum(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Remove the data of older versions, old trees and what dead runs left. Manifests stay."""
+    """Remove data of older versions and what dead runs left."""
     from etl.cli import dataset as command
 
     command.vacuum(path, keep=keep, dry_run=dry_run, as_json=as_json, debug=debug)
@@ -327,7 +327,7 @@ def dataset_vacuum(
 
 @dataset.command("compact", cls=Once)
 def dataset_compact(path: TARGET, *, as_json: JSON = False, debug: DEBUG = False) -> None:
-    """Join small files into larger ones, as a new version with the same rows in the same order."""
+    """Join small files into larger ones, as a new version."""
     from etl.cli import dataset as command
 
     command.compact(path, as_json=as_json, debug=debug)
@@ -349,7 +349,7 @@ def dataset_erase(
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Take every row with that key out of every version, and remove what held it."""
+    """Take every row with that key out of every version."""
     from etl.cli import dataset as command
 
     command.erase(path, key, dry_run=dry_run, as_json=as_json, debug=debug)

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from connectors.base import PartRecord, Requires, SourceRecord
 from etl.core.partition import describe, slice_json
 from etl.planning.compile import NOTES_ONLY
-from etl.planning.cut import SMALL
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -121,7 +120,7 @@ def of_reading(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str
     """What the user should know of a job besides its rows."""
     found: list[Mapping[str, object]] = []
     parts = plan.parts
-    if parts.reason and parts.reason not in NOTES_ONLY and not _small(plan, results):
+    if parts.reason and parts.reason not in NOTES_ONLY:
         found.append({"code": parts.reason, "text": f"{parts.why.rstrip('.')}. {parts.remedy}".rstrip()})
     rows = [r.rows_read for r in results]
     mean = sum(rows) / len(rows)
@@ -142,13 +141,6 @@ def of_reading(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str
     seen = dict.fromkeys([*plan.facts.notes, *(w for r in results for w in r.warnings)])
     found += [{"code": "note", "text": text} for text in seen]
     return found
-
-
-def _small(plan: JobPlan, results: Sequence[PartResult]) -> bool:
-    """Whether one part was enough, and nobody asked for more."""
-    wish = plan.job.read.wish
-    written = sum(f.bytes for r in results for s in r.staged for f in s.files)
-    return len(results) == 1 and wish.partitions is None and wish.column is None and written < SMALL
 
 
 def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:

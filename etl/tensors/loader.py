@@ -441,7 +441,7 @@ class _Stages:
         count = len(self.steps)
         if self.first >= count:
             return
-        with ThreadPoolExecutor(self.options.threads, thread_name_prefix="cuetl-read") as pool:
+        with ThreadPoolExecutor(self.options.threads, thread_name_prefix="cuetl-window") as pool:
             gather = self._gather(pool)
             try:
                 for step in range(self.first, count, self.stride):

@@ -66,8 +66,3 @@ def test_a_parquet_twin_keeps_what_the_tensors_cast_and_fill(db: Exports) -> Non
     assert kept.type == pa.int64()
     assert kept.null_count == 64
     assert [v or 0 for v in kept.to_pylist()] == x[:, 0].tolist()
-
-
-def test_one_part_of_a_small_query_is_no_news(db: Exports) -> None:
-    codes = [one["code"] for one in db.done("--sql", "select id, qty from orders")["warnings"]]
-    assert codes == ["note"]

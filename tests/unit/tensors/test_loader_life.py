@@ -47,7 +47,8 @@ def until(true: Callable[[], bool], seconds: float = 20) -> bool:
 
 def ours() -> list[str]:
     """The loader's threads that are alive."""
-    return [t.name for t in threading.enumerate() if t.name.startswith("cuetl-")]
+    names = ("cuetl-loader", "cuetl-device", "cuetl-window")
+    return [t.name for t in threading.enumerate() if t.name.startswith(names)]
 
 
 @pytest.fixture(scope="module")
