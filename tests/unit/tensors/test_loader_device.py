@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -15,8 +16,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+@pytest.mark.framework("torch")
 def test_a_device_that_is_not_there_is_named_by_the_first_batch(tmp_path: Path) -> None:
-    torch = pytest.importorskip("torch")
+    torch: Any = importlib.import_module("torch")
     missing = f"cuda:{torch.cuda.device_count()}"
     opened = dataset(tmp_path / "out", (100,))
     assert crossing("torch", missing).stream is None
