@@ -26,12 +26,9 @@ from etl.core.machine import (
     uint16s,
     uint32s,
 )
+from etl.tensors.running import BLOCK, FIRST_SLOT, SLOTS
 
 LOWEST = -(1 << 63)
-SLOTS = 2048
-FIRST_SLOT = 24
-BLOCK = 4096
-"""Values: the block and what is made of it stay in the nearest cache; sums of squares below 2^52 fit 64 bits."""
 NEAR = 1 << 51
 """Differences up to here, of which a block's sum fits 63 bits."""
 LIMB = 26

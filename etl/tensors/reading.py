@@ -16,7 +16,7 @@ from etl.tensors.frameworks import framework_of, require_torch
 from etl.tensors.loader import Loader, LoaderOptions
 from etl.tensors.manifest import integer
 from etl.tensors.page import split_fragment
-from etl.tensors.shards import row_numbers
+from etl.tensors.shards import MOST_OPEN, row_numbers
 from etl.tensors.showing import counted
 from etl.tensors.torch_data import TorchBatches, TorchRows
 
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from etl.tensors.loader import As, Mode
     from etl.tensors.manifest import FileEntry
     from etl.tensors.shards import Io, Shards
-
-_MAPS = 128
-"""Files of which as many are mapped at a time as a caller wants tensors: each map costs a descriptor, see `shards`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +290,7 @@ class Split:
 
     def _whole(self, names: Sequence[str]) -> dict[str, NDArray[Any]]:
         shards = self.shards
-        if len(self.files) > 1 or len(self.files[0].stored) > _MAPS:
+        if len(self.files) > 1 or len(self.files[0].stored) > MOST_OPEN:
             return shards.run(names, 0, len(self))
         # Maps of their own: what a caller writes into them is seen by nobody else.
         return replace(shards).mapped(names)

@@ -6,6 +6,7 @@ rows enough to pay for loading them.
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from dataclasses import dataclass, field
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from etl.core.errors import EtlError
 from etl.tensors.sums import RealSums, WholeSums
 
 if TYPE_CHECKING:
@@ -30,7 +32,11 @@ MANY = 1 << 21
 """Values of a process from which the loops are loaded (some hundredths of a second) …"""
 VERY_MANY = 1 << 28
 """… and from which they are compiled (seconds), where their code is not on disk."""
-SLOTS, FIRST_SLOT, BLOCK = 2048, 24, 4096
+SLOTS, FIRST_SLOT = 2048, 24
+"""Integers that are counted one by one, and the word of a state at which their counts begin."""
+BLOCK = 4096
+"""Values that the loops look at together: they stay in the nearest cache, and their sums of squares below 2^52 fit 64
+bits."""
 _WORD = 1 << 64
 _HALF = 1 << 63
 
@@ -42,15 +48,18 @@ class _Seen:
         self._lock = threading.Lock()
         self._values = 0
         self._calls: Calls | None = None
-        self._next = MANY
+        self._next: float = MANY
 
     def calls(self, values: int, /) -> Calls | None:
         """The loops, if so many more values make them worth while."""
         with self._lock:
             self._values += values
             if self._calls is None and self._values >= self._next:
-                self._calls = loaded(compiling=self._next == VERY_MANY)
-                self._next = VERY_MANY
+                compiling = self._next >= VERY_MANY
+                self._next = VERY_MANY if not compiling else math.inf
+                # No compiler, or none that may make memory executable: the statistics are the same without.
+                with contextlib.suppress(ImportError, OSError, RuntimeError, EtlError):
+                    self._calls = loaded(compiling=compiling)
             return self._calls
 
 
@@ -63,7 +72,7 @@ def loaded(*, compiling: bool) -> Calls | None:
         "statistics",
         "etl.tensors.loops",
         {"wholes": 8, "narrow": 4, "reals": 7, "texts": 8},
-        (here.with_name("loops.py"), native.MACHINE),
+        (here.with_name("loops.py"), here, native.MACHINE),
         vectorized=True,
     )
     return native.load(loops).calls if compiling or native.on_disk(loops) is not None else None

@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 Io: TypeAlias = Literal["auto", "mmap", "pread"]
 
-_KEPT = 128
+MOST_OPEN = 128
 """Files held open at a time: each costs a descriptor, and its map another, of which a process has 1024 by default; and
 entries of the manifest of which is remembered where their tensors lie."""
 _PART = 16 << 20
@@ -191,7 +191,7 @@ class _Files:
             found = self._open.get(path)
             if found is None:
                 found = self._open[path] = self._opened(path)
-                if len(self._open) > _KEPT:
+                if len(self._open) > MOST_OPEN:
                     self._open.popitem(last=False)
             else:
                 self._open.move_to_end(path)
@@ -346,7 +346,7 @@ class _Opened:
             found = self._shards.get(position)
             if found is None:
                 found = self._shards[position] = _Shard(shards, shards.files[position], self._files)
-                if len(self._shards) > _KEPT:
+                if len(self._shards) > MOST_OPEN:
                     self._shards.popitem(last=False)
             else:
                 self._shards.move_to_end(position)

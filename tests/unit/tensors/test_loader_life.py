@@ -329,7 +329,7 @@ def test_a_version_that_was_replaced_goes_on_from_where_its_files_went(tmp_path:
 
 @pytest.mark.parametrize(("fmt", "kept"), [("safetensors", 2), ("npy", 12)])
 def test_more_files_than_may_be_open(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fmt: Any, kept: int) -> None:
-    monkeypatch.setattr("etl.tensors.shards._KEPT", kept)
+    monkeypatch.setattr("etl.tensors.shards.MOST_OPEN", kept)
     opened = dataset(tmp_path / "out", [64] * 12, fmt=fmt, lists=True)
     loader = opened.loader(batch_size=40, threads=2)  # opens the first file, which the dataset keeps
     gc.collect()
