@@ -11,7 +11,7 @@ from connectors.base import Query
 from etl.cli import export, output, process
 from etl.core.errors import ConfigError
 from etl.core.lookup import sql_text
-from etl.planning.endpoints import Job, Read, Write
+from etl.planning.jobs import Job, Reading, Write
 from etl.run import runner
 from etl.settings import Settings, endpoint
 from etl.tensors.options import WriteOptions
@@ -92,8 +92,8 @@ def jobs(folder: Path, run_id: str, /) -> tuple[Job, Job]:
     query = Query(sql=sql_text("demo/features.sql"), key=features.key, cast=features.cast, run_id=run_id)
     table = Query(table="orders", run_id=run_id)
     return (
-        Job(Read(at, query, name="features"), (Write(str(folder / "features"), "safetensors", features, "replace"),)),
-        Job(Read(at, table, name="orders"), (Write(str(folder / "orders"), "parquet", WriteOptions(), "replace"),)),
+        Job(Reading(at, query, name="features"), (Write(str(folder / "features"), "safetensors", features, "replace"),)),
+        Job(Reading(at, table, name="orders"), (Write(str(folder / "orders"), "parquet", WriteOptions(), "replace"),)),
     )
 
 

@@ -17,7 +17,7 @@ from etl.cli import output, process, words
 from etl.core import lookup
 from etl.core.errors import ConfigError
 from etl.core.schema import nearest
-from etl.planning.endpoints import Job, Read, Write
+from etl.planning.jobs import Job, Reading, Write
 from etl.run import explain, runner
 from etl.settings import endpoint
 from etl.tensors.options import WriteOptions
@@ -165,7 +165,7 @@ def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:
         targets = tuple(
             Write(f"{to}{under}", cast("Format", fmt), of_format[fmt], cast("Mode", flags.mode)) for to, fmt in writes
         )
-        jobs.append(Job(Read(at, query, wish, name or "query", flags.count), targets))
+        jobs.append(Job(Reading(at, query, wish, name or "query", flags.count), targets))
     return tuple(jobs)
 
 

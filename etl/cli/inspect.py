@@ -10,7 +10,7 @@ from connectors import registry
 from connectors.base import Query
 from etl.cli import export, output, process
 from etl.core.errors import ConfigError
-from etl.planning.endpoints import Read
+from etl.planning.jobs import Reading
 from etl.run import inspect as look
 from etl.settings import endpoint
 
@@ -32,7 +32,7 @@ def inspect(source: str, /, *, table: str | None, sql: str | None, rows: int, as
         _tables(at, as_json=as_json)
         return
     query = Query(table=table, sql=sql, run_id=export.new_run_id())
-    found = look.inspect(Read(at, query), rows=rows)
+    found = look.inspect(Reading(at, query), rows=rows)
     columns = [_column(one, found.looked_at) for one in found.columns]
     if as_json:
         output.emit_json(

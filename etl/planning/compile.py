@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from connectors.base import Facts, Source
     from etl.core.partition import PartitionPlan, Snapshot
-    from etl.planning.endpoints import Job, Write
+    from etl.planning.jobs import Job, Write
 
 NOTES_ONLY = frozenset({"asked", "small"})
 """Reasons for one part that nobody needs to be warned of."""

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from etl.core.partition import Partition, Snapshot
     from etl.engine.base import EngineChoice
     from etl.planning.compile import JobPlan
-    from etl.planning.endpoints import Job, Write
+    from etl.planning.jobs import Job, Write
 
 SAMPLED = "(sampled at run)"
 

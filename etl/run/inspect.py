@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from connectors.base import Source
     from etl.core.partition import Snapshot
     from etl.core.schema import Field
-    from etl.planning.endpoints import Read
+    from etl.planning.jobs import Reading
 
 LOOKED_AT = 1000
 """NULLs are counted in so many rows: enough to tell a rare NULL from a common one, and read in one round trip."""
@@ -53,7 +53,7 @@ class Inspection:
     notes: tuple[str, ...]
 
 
-def inspect(read: Read, /, *, rows: int) -> Inspection:
+def inspect(read: Reading, /, *, rows: int) -> Inspection:
     """Look at one source, in one snapshot of it.
 
     Args:

@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from connectors import memory
 from connectors.base import Endpoint, Query
 from etl.core.errors import CastError, ConfigError, Damaged
-from etl.planning.endpoints import Job, Read, Write
+from etl.planning.jobs import Job, Reading, Write
 from etl.run import runner
 from etl.tensors.dataset import open_dataset
 from etl.tensors.leaks import KEEP, row_hashes, shared_rows
@@ -281,7 +281,7 @@ def test_a_run_counts_the_rows_that_a_cut_leaves_out(tmp_path: Path) -> None:
     table = pa.table({"t": pa.array(range(50), pa.int64()), "k": pa.array(range(50), pa.int64())})
     options = WriteOptions(split={"train": "1"}, split_key=("k",), split_time="t", time_cut="30")
     memory.put("late", table)
-    read = Read(Endpoint("memory", "memory"), Query(table="late"))
+    read = Reading(Endpoint("memory", "memory"), Query(table="late"))
     runner.run([Job(read, (Write(str(tmp_path / "out"), "safetensors", options),))], run_id="late", workers=1)
     memory.clear()
     source: Any = open_dataset(tmp_path / "out").manifest.document["source"]

@@ -17,7 +17,7 @@ import pytest
 from connectors.base import CutWish, Query
 from connectors.postgresql.wire import stream
 from etl.core.errors import StoreUnavailable
-from etl.planning.endpoints import Job, Read, Write
+from etl.planning.jobs import Job, Reading, Write
 from etl.run import runner
 from etl.tensors.options import WriteOptions
 from tests.command import cuetl, one_paragraph
@@ -82,7 +82,7 @@ def test_sql_37_a_part_killed_at_every_attempt_ends_the_run(
     last = f"{READERS} and query like '%,0)%' and query not like '% and %'"  # one end of the table: one part
     old = f"{last} and clock_timestamp() - query_start > interval '0.4 s'"
     job = Job(
-        Read(endpoint(proxy.url(pgdb.url)), Query(table="big", run_id="killed"), CutWish(partitions=4), "big"),
+        Reading(endpoint(proxy.url(pgdb.url)), Query(table="big", run_id="killed"), CutWish(partitions=4), "big"),
         (Write(str(tmp_path / "out"), "parquet", WriteOptions(), "create"),),
     )
     with meanwhile(lambda: end(pgdb, old)), pytest.raises(StoreUnavailable) as caught:
@@ -316,7 +316,7 @@ def test_sql_37_a_slow_consumer_under_a_statement_timeout_is_told_which_setting(
     proxy = slowed(proxy_to, pgdb)
     at = endpoint(proxy.url(pgdb.url), statement_timeout=700)
     job = Job(
-        Read(at, Query(table="big", run_id="slow"), CutWish(partitions=2), "big", count=False),
+        Reading(at, Query(table="big", run_id="slow"), CutWish(partitions=2), "big", count=False),
         (Write(str(tmp_path / "out"), "parquet", WriteOptions(), "create"),),
     )
     with pytest.raises(StoreUnavailable) as caught:
@@ -336,7 +336,7 @@ def test_a_network_that_goes_silent_costs_an_attempt(
     pgdb.sql(BIG)
     proxy = slowed(proxy_to, pgdb)
     job = Job(
-        Read(endpoint(proxy.url(pgdb.url)), Query(table="big", run_id="still"), CutWish(partitions=2), "big"),
+        Reading(endpoint(proxy.url(pgdb.url)), Query(table="big", run_id="still"), CutWish(partitions=2), "big"),
         (Write(str(tmp_path / "out"), "parquet", WriteOptions(), "create"),),
     )
 

@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from connectors.base import CutWish, Query
-from etl.planning.endpoints import Job, Read, Write
+from etl.planning.jobs import Job, Reading, Write
 from etl.run import runner
 from etl.run.progress import Silent
 from etl.tensors.options import WriteOptions
@@ -48,7 +48,7 @@ def test_a_new_snapshot_does_not_inherit_what_was_measured_in_the_lost_one(
     )
     progress = LosesTheSnapshot(pgdb)
     job = Job(
-        Read(endpoint(pgdb.url), Query(table="t", run_id=RUN), CutWish(partitions=2)),
+        Reading(endpoint(pgdb.url), Query(table="t", run_id=RUN), CutWish(partitions=2)),
         (Write(str(tmp_path / "x"), "parquet", WriteOptions()),),
     )
     (result,) = runner.run([job], run_id=RUN, progress=progress)

@@ -19,7 +19,7 @@ from safetensors.numpy import load_file
 from connectors import memory
 from connectors.base import CutWish, Endpoint, Query
 from etl.core.errors import CastError, ConfigError
-from etl.planning.endpoints import Job, Read, Write
+from etl.planning.jobs import Job, Reading, Write
 from etl.run import runner
 from etl.run.progress import Silent
 from etl.tensors import exchange
@@ -269,7 +269,7 @@ def test_a_run_orders_after_it_has_read_and_says_how_far_it_is(tmp_path: Path, m
     at = Endpoint("memory", "memory", database="shop")
     options = WriteOptions(key=("id",), order="shuffle", seed=7, partition_bytes=1)
     job = Job(
-        Read(at, Query(table="shop"), CutWish("id", partitions=5)),
+        Reading(at, Query(table="shop"), CutWish("id", partitions=5)),
         (Write(str(tmp_path / "x"), "safetensors", options), Write(str(tmp_path / "y"), "parquet", options)),
     )
     told = Told()

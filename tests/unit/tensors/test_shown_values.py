@@ -11,7 +11,7 @@ from connectors.base import CutWish, Query
 from connectors.memory import MemorySource
 from etl.api import Rows
 from etl.planning.compile import compile_job
-from etl.planning.endpoints import Job, Read, Write
+from etl.planning.jobs import Job, Reading, Write
 from etl.run.result import RunResult
 from etl.tensors.options import WriteOptions
 from tests.datasets import export
@@ -41,7 +41,7 @@ def test_a_loader_and_rows_are_shown(tmp_path: Path) -> None:
 
 def test_a_plan_is_shown() -> None:
     source = MemorySource(pa.table({"a<b": [1, 2]}))
-    read = Read(source.endpoint, Query(), CutWish(None, None, 1 << 20), "t", count=True)
+    read = Reading(source.endpoint, Query(), CutWish(None, None, 1 << 20), "t", count=True)
     with source.snapshot(attach_all=lambda _: None) as at:
         job = Job(read, (Write("out", "parquet", WriteOptions(), "create"),))
         plan = compile_job(job, source, at, readers=1, sample=False)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
+class Reading:
     """One source of a run.
 
     Attributes:
@@ -45,5 +45,5 @@ class Write:
 class Job:
     """One read and every dataset that is published from it."""
 
-    read: Read
+    read: Reading
     writes: tuple[Write, ...]
