@@ -92,7 +92,9 @@ def jobs(folder: Path, run_id: str, /) -> tuple[Job, Job]:
     query = Query(sql=sql_text("demo/features.sql"), key=features.key, cast=features.cast, run_id=run_id)
     table = Query(table="orders", run_id=run_id)
     return (
-        Job(Reading(at, query, name="features"), (Write(str(folder / "features"), "safetensors", features, "replace"),)),
+        Job(
+            Reading(at, query, name="features"), (Write(str(folder / "features"), "safetensors", features, "replace"),)
+        ),
         Job(Reading(at, table, name="orders"), (Write(str(folder / "orders"), "parquet", WriteOptions(), "replace"),)),
     )
 
