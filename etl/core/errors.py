@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import ClassVar, Literal, Self, TypeAlias
 
-Retry: TypeAlias = Literal["transient", "memory", "permanent"]
+RetryKind: TypeAlias = Literal["transient", "memory", "permanent"]
 """What another try of the same part can do: transient may pass, memory needs a smaller part, permanent never passes."""
 
 
@@ -23,7 +23,7 @@ class EtlError(Exception):
 
     code: ClassVar[str] = "error"
     exit_code: ClassVar[int] = 1
-    retry: ClassVar[Retry] = "permanent"
+    retry: ClassVar[RetryKind] = "permanent"
 
     def __init__(self, message: str, *, hint: str = "", **context: str | int) -> None:
         super().__init__(message)
@@ -148,6 +148,32 @@ class PartlyFailed(RunError):
 
     code = "partly_failed"
     exit_code = 3
+
+
+class Retry(RunError):
+    """A pipeline's function asks that its part be tried again: `raise Retry(after=30)`.
+
+    Args:
+        message: Why, for the run's report.
+        hint: What to do should every try end so.
+        after: Seconds to wait before; None: as between all tries.
+        **context: As of every error.
+    """
+
+    code = "retry"
+    retry = "transient"
+
+    def __init__(
+        self,
+        message: str = "the function asked for another try",
+        *,
+        hint: str = "",
+        after: int | None = None,
+        **context: str | int,
+    ) -> None:
+        super().__init__(message, hint=hint, **context)
+        if after is not None:
+            self.context["after"] = after
 
 
 class Cancelled(RunError):

@@ -1,8 +1,51 @@
-"""A user's function by reference: the file it is in and its name, never its pickled code."""
+"""A user's function by reference: the file it is in and its name, never its pickled code.
+
+A file is imported under a private module name, once per process and state of the file, so that `__main__` guards hold
+and workers see what the run process saw. A function that no import can find again (of a notebook, or made inside
+another function) is kept in a table of this process.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import hashlib
+import importlib.util
+import itertools
+import os
+import sys
+import threading
+import traceback
 from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+
+from etl.core.errors import ConfigError, EtlError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from etl.planning.definition import Pipeline
+
+PACKAGE = "_cuetl_pipeline_"
+"""Files are imported as modules of packages whose names begin so."""
+
+_RELOAD = "Start the command again, so that every process reads the same file."
+_importing = threading.RLock()
+_modules: dict[tuple[str, str], ModuleType] = {}
+_defined: dict[FunctionRef, Callable[..., Any]] = {}
+_numbers = itertools.count(1)
+
+
+@runtime_checkable
+class Defined(Protocol):
+    """What stands in a file where a pipeline was defined: its value, and the plain function (None: passes through)."""
+
+    @property
+    def pipeline(self) -> Pipeline: ...  # noqa: D102 - said above
+
+    @property
+    def function(self) -> Callable[..., Any] | None: ...  # noqa: D102 - said above
 
 
 @dataclass(frozen=True, slots=True)
@@ -12,9 +55,170 @@ class FunctionRef:
     Attributes:
         file: Absolute path of the file that defines it; "" when it has none (a notebook): threads of this process only.
         name: Its qualified name there.
-        sha256: Of the file's bytes, by which a resumed run knows that it is the same.
+        sha256: Of the file's bytes, by which a resumed run knows that it is the same; "" without a file.
+        local: Without a file: its place in the table of the process that made it; "" with one.
     """
 
     file: str
     name: str
     sha256: str
+    local: str = ""
+
+    def load(self) -> Callable[..., Any]:
+        """The plain function; the same object at every call in a process.
+
+        Raises:
+            ConfigError: The file is gone, broken or was changed since, has no such function, or the function has no
+                file and this is another process.
+        """
+        kept = _defined.get(self)
+        if kept is not None:
+            return kept
+        if not self.file:
+            raise ConfigError(
+                f"function {self.name} is in no file, so only the process that defined it can call it",
+                hint="Put it at the top level of a file, or run with one worker.",
+            )
+        function = found(imported(self.file, self.sha256), self)
+        with _importing:
+            return _defined.setdefault(self, function)
+
+
+def reference(function: Callable[..., Any], /) -> FunctionRef:
+    """The reference to a function that is just being defined; `load` gives this very object in this process."""
+    code = getattr(function, "__code__", None)
+    name = getattr(function, "__qualname__", type(function).__qualname__)
+    file = "" if code is None or "<" in name else _file_of(code.co_filename)
+    digest = sha256_of(file) if file else ""
+    ref = FunctionRef(file, name, digest) if digest else FunctionRef("", name, "", f"{os.getpid()}.{next(_numbers)}")
+    with _importing:
+        _defined[ref] = function
+    return ref
+
+
+def sha256_of(file: str, /) -> str:
+    """The SHA-256 of a file's bytes as hex digits; "" when it cannot be read."""
+    try:
+        return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    except OSError:
+        return ""
+
+
+def found(module: ModuleType, ref: FunctionRef, /) -> Callable[..., Any]:
+    """The function of that name in a file's module; of a pipeline its plain function.
+
+    Raises:
+        ConfigError: There is none.
+    """
+    at: Any = module
+    for word in ref.name.split("."):
+        at = getattr(at, word, None)
+    if isinstance(at, Defined):
+        at = at.function
+    if not callable(at):
+        raise ConfigError(
+            f"{ref.file} has no function {ref.name}", hint="A pipeline's function stays under its own name in its file."
+        )
+    function: Callable[..., Any] = at
+    return function
+
+
+def imported(file: str, digest: str = "", /) -> ModuleType:
+    """The module of a file, executed once per process and state of the file; it prints to stderr.
+
+    Its folder is where it finds its siblings while it is executed: `import features` and `from . import features`.
+
+    Args:
+        file: Absolute path.
+        digest: The SHA-256 that the file must have; "": as it is now.
+
+    Raises:
+        ConfigError: It cannot be read, was changed since, or fails; the user's line and the exception's words are given.
+    """
+    with _importing:
+        now = sha256_of(file)
+        if digest and (file, digest) in _modules:
+            return _modules[file, digest]
+        if not now:
+            raise ConfigError(f"{file} cannot be read", hint="Check the path; every worker must see the same files.")
+        if digest and digest != now:
+            raise ConfigError(f"{file} was changed after this run began", hint=_RELOAD)
+        if (file, now) not in _modules:
+            _modules[file, now] = _executed(Path(file), now)
+        return _modules[file, now]
+
+
+def _executed(path: Path, digest: str) -> ModuleType:
+    """Import a file as a module of a package of its own, whose folder is the file's."""
+    package = PACKAGE + hashlib.sha256(f"{path}\0{digest}".encode()).hexdigest()[:16]
+    name = f"{package}.{path.stem}"
+    parent = ModuleType(package)
+    parent.__path__ = [str(path.parent)]
+    spec = importlib.util.spec_from_file_location(name, path)
+    if spec is None or spec.loader is None:
+        raise ConfigError(f"{path} is not a Python file", hint="Pipelines are files that end in .py.")
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[package], sys.modules[name] = parent, module
+    try:
+        with _beside(path.parent), contextlib.redirect_stdout(sys.stderr):
+            spec.loader.exec_module(module)
+    except KeyboardInterrupt:
+        _forget(package)
+        raise
+    except BaseException as error:
+        # A file that ends the process (sys.exit) is broken as one that raises.
+        _forget(package)
+        raise _broken(path, error) from error
+    return module
+
+
+@contextlib.contextmanager
+def _beside(folder: Path) -> Iterator[None]:
+    """The folder is on the path, first, while a file of it is executed."""
+    text = str(folder)
+    sys.path.insert(0, text)
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):  # the file itself may have taken it away
+            sys.path.remove(text)
+
+
+def _forget(package: str) -> None:
+    for name in [n for n in sys.modules if n == package or n.startswith(f"{package}.")]:
+        del sys.modules[name]
+
+
+def _broken(path: Path, error: BaseException) -> ConfigError:
+    """What a file's failure is, as one paragraph with the user's own line."""
+    file, line, text = _place(path, error)
+    place = f"{file}:{line}" if line else f"{file}"
+    shown = f", at {text!r}" if text else ""
+    if isinstance(error, EtlError):
+        return ConfigError(f"{place}: {error.message}", hint=error.hint, **error.context)
+    if isinstance(error, SyntaxError):
+        return ConfigError(f"{place} is not Python: {error.msg}{shown}")
+    if isinstance(error, SystemExit):
+        return ConfigError(
+            f"{place} ends the process when it is imported{shown}",
+            hint='What is to happen only as a script stands under if __name__ == "__main__".',
+        )
+    words = " ".join(str(error).split())
+    said = f"{type(error).__name__}: {words}" if words else type(error).__name__
+    return ConfigError(f"{place} cannot be loaded: {said}{shown}", hint=_spelling(error))
+
+
+def _place(path: Path, error: BaseException) -> tuple[str, int, str]:
+    """File, line and its text: the user's own innermost; of a syntax error what the compiler says."""
+    if isinstance(error, SyntaxError) and error.filename:
+        return error.filename, error.lineno or 0, (error.text or "").strip()
+    frames = traceback.extract_tb(error.__traceback__)
+    mine = [f for f in frames if f.filename == str(path)]
+    inner = [f for f in frames if Path(f.filename).parent == path.parent]
+    last = (inner or mine or [None])[-1]
+    return (str(path), 0, "") if last is None else (last.filename, last.lineno or 0, (last.line or "").strip())
+
+
+def _file_of(code_file: str) -> str:
+    path = Path(code_file)
+    return str(path.resolve()) if path.suffix == ".py" and path.is_file() else ""

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from connectors.base import CutWish
 
 if TYPE_CHECKING:
-    from connectors.base import Endpoint, Mode, Query
+    from connectors.base import Endpoint, Mode, Query, Source
     from etl.tensors.options import Format, WriteOptions
 
 
@@ -22,6 +22,8 @@ class Reading:
         wish: How it should be cut.
         name: The source's name in manifests.
         count: Whether the whole source is counted once in the snapshot; the count of each part always stays.
+        source: Rows that the value itself carries (an Arrow table); None: the connector of `endpoint` is asked.
+        frozen: Its rows no longer change, so that a resumed run keeps parts of an earlier snapshot.
     """
 
     endpoint: Endpoint
@@ -29,6 +31,8 @@ class Reading:
     wish: CutWish = field(default_factory=CutWish)
     name: str = "source"
     count: bool = True
+    source: Source | None = None
+    frozen: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -123,7 +123,10 @@ def open_sources(jobs: Sequence[Job], /) -> list[Source]:
     endpoints = {job.read.endpoint.display() for job in jobs}
     if len(endpoints) != 1:
         raise ConfigError(f"one run reads one connection, not {len(endpoints)}: {', '.join(sorted(endpoints))}")
-    return [registry.connector(job.read.endpoint.scheme).source(job.read.endpoint, job.read.query) for job in jobs]
+    return [
+        job.read.source or registry.connector(job.read.endpoint.scheme).source(job.read.endpoint, job.read.query)
+        for job in jobs
+    ]
 
 
 def choice_for(plans: Sequence[JobPlan], engine: str, workers: int | None, /) -> EngineChoice:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from etl.core.errors import Retry
+    from etl.core.errors import RetryKind
 
 RETRIES = 3
 MAX_RESTARTS = 2
@@ -77,7 +77,7 @@ class PartBroke:
 
     key: WorkKey
     attempt: int
-    kind: Retry
+    kind: RetryKind
     snapshot_lost: bool = False
 
 
@@ -211,7 +211,7 @@ def _go_on(run: Run) -> tuple[Run, tuple[Effect, ...]]:
     return replace(run, phase="publishing"), (Publish(),)
 
 
-def _broke(run: Run, key: WorkKey, kind: Retry, *, snapshot_lost: bool) -> tuple[Run, tuple[Effect, ...]]:
+def _broke(run: Run, key: WorkKey, kind: RetryKind, *, snapshot_lost: bool) -> tuple[Run, tuple[Effect, ...]]:
     if snapshot_lost:
         if run.restarts < MAX_RESTARTS:
             return replace(run, phase="running", restarts=run.restarts + 1, parts={}), (Restart(),)
