@@ -8,11 +8,12 @@ import sqlite3
 from pathlib import Path
 
 from connectors.base import Query
-from etl.cli import export, output, process
+from etl.cli import output, process
 from etl.core.errors import ConfigError
 from etl.core.lookup import sql_text
 from etl.planning.jobs import Job, Reading, Write
 from etl.run import runner
+from etl.run.naming import new_run_id
 from etl.settings import Settings, endpoint
 from etl.tensors.options import WriteOptions
 
@@ -37,7 +38,7 @@ def demo(to: str, /, *, as_json: bool, debug: bool) -> None:
     folder = Path(to)
     shop = folder / SHOP
     build(shop)
-    run_id = export.new_run_id()
+    run_id = new_run_id()
     with output.progress(quiet=as_json) as progress:
         results = runner.run(jobs(folder, run_id), run_id=run_id, progress=progress)
     if as_json:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-import secrets
 from dataclasses import dataclass, replace
-from datetime import UTC, datetime
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
 from urllib.parse import quote
@@ -19,6 +17,7 @@ from etl.core.errors import ConfigError
 from etl.core.schema import nearest
 from etl.planning.jobs import Job, Reading, Write
 from etl.run import explain, runner
+from etl.run.naming import new_run_id
 from etl.settings import endpoint
 from etl.tensors.options import WriteOptions
 from etl.tensors.storage import local_path
@@ -109,12 +108,6 @@ def export(flags: Flags, /) -> None:
             output.emit_results(results)
         elif not flags.quiet:
             output.report(results)
-
-
-def new_run_id() -> str:
-    """A name for a run: UTC time to the second, then 6 random hex digits, so that names sort by start."""
-    now = datetime.now(UTC)  # noqa: TID251 - a run is named by the moment it is asked for
-    return f"{now:%Y%m%d%H%M%S}{secrets.token_hex(3)}"
 
 
 def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:

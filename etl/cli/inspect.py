@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 
 from connectors import registry
 from connectors.base import Query
-from etl.cli import export, output, process
+from etl.cli import output, process
 from etl.core.errors import ConfigError
 from etl.planning.jobs import Reading
 from etl.run import inspect as look
+from etl.run.naming import new_run_id
 from etl.settings import endpoint
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ def inspect(source: str, /, *, table: str | None, sql: str | None, rows: int, as
     if table is None and sql is None:
         _tables(at, as_json=as_json)
         return
-    query = Query(table=table, sql=sql, run_id=export.new_run_id())
+    query = Query(table=table, sql=sql, run_id=new_run_id())
     found = look.inspect(Reading(at, query), rows=rows)
     columns = [_column(one, found.looked_at) for one in found.columns]
     if as_json:
