@@ -176,6 +176,16 @@ class Retry(RunError):
             self.context["after"] = after
 
 
+class UserCodeError(RunError):
+    """A pipeline's function failed, or gave something that the plan did not expect.
+
+    The message has the exception's own words, the user's file and line and the columns; `context["traceback"]` has
+    everything, for `--debug`.
+    """
+
+    code = "user_code"
+
+
 class Cancelled(RunError):
     """The run was stopped on request; nothing was published."""
 
