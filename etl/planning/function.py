@@ -10,8 +10,10 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import importlib.util
+import inspect
 import itertools
 import os
+import re
 import sys
 import threading
 import traceback
@@ -21,6 +23,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
 from etl.core.errors import ConfigError, EtlError
+from etl.core.schema import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 PACKAGE = "_cuetl_pipeline_"
 """Files are imported as modules of packages whose names begin so."""
 
+_KEYWORD = re.compile(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'")
 _RELOAD = "Start the command again, so that every process reads the same file."
 _importing = threading.RLock()
 _modules: dict[tuple[str, str], ModuleType] = {}
@@ -133,7 +137,8 @@ def imported(file: str, digest: str = "", /) -> ModuleType:
         digest: The SHA-256 that the file must have; "": as it is now.
 
     Raises:
-        ConfigError: It cannot be read, was changed since, or fails; the user's line and the exception's words are given.
+        ConfigError: It cannot be read, was changed since, or fails; the user's line and the exception's words are
+            given.
     """
     with _importing:
         now = sha256_of(file)
@@ -217,6 +222,21 @@ def _place(path: Path, error: BaseException) -> tuple[str, int, str]:
     inner = [f for f in frames if Path(f.filename).parent == path.parent]
     last = (inner or mine or [None])[-1]
     return (str(path), 0, "") if last is None else (last.filename, last.lineno or 0, (last.line or "").strip())
+
+
+def _spelling(error: BaseException) -> str:
+    """Of a call with an unknown keyword: the nearest that the called thing has, by its name in the user's frame."""
+    said = _KEYWORD.search(str(error)) if isinstance(error, TypeError) else None
+    if said is None or error.__traceback__ is None:
+        return ""
+    *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+    seen = [frame.f_globals, *(vars(one) for one in frame.f_globals.values() if isinstance(one, ModuleType))]
+    called = next((names[said[1]] for names in seen if callable(names.get(said[1]))), None)
+    try:
+        known = [] if called is None else list(inspect.signature(called).parameters)
+    except (TypeError, ValueError):
+        return ""
+    return nearest(said[2], known, what="keywords") if known else ""
 
 
 def _file_of(code_file: str) -> str:
