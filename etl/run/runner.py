@@ -67,7 +67,7 @@ if TYPE_CHECKING:
     from connectors.base import Finished, Published, Requires, Source, WriteSession
     from etl.core.partition import Snapshot
     from etl.engine.base import Cluster, EngineChoice, Handle
-    from etl.planning.jobs import Job, Reading, Write
+    from etl.planning.jobs import Job, Write
     from etl.run.progress import Progress
     from etl.run.state import Effect, Event, PartKey, PieceKey, WorkKey
 
