@@ -53,5 +53,5 @@ lock: ## write constraints.txt anew from what the package index gives today
 	@{ sed -n '/^#/p' constraints.txt; build/lock/bin/python -m pip freeze --exclude cuetl; } > build/constraints.new
 	@mv build/constraints.new constraints.txt && rm -rf build/lock
 
-clean: ## remove .venv, .servers and build, nothing else
-	rm -rf .venv .servers build
+clean: ## remove .venv, .servers, .gpu and build, nothing else
+	rm -rf .venv .servers .gpu build

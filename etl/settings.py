@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILE = "cuetl.toml"
-SECTIONS = ("connections",)
+SECTIONS = ("connections", "engine")
 TEXT_KEYS = ("url", "user", "host", "database")
 OPTIONS: dict[str, type] = {
     "consistency": str,
@@ -36,6 +36,41 @@ OPTIONS: dict[str, type] = {
 """Keys that travel in `Endpoint.options`, with their TOML type."""
 KEYS = (*TEXT_KEYS, "password", "port", *OPTIONS)
 CONSISTENCY = ("snapshot", "per-part")
+
+FRACTION_OR_BYTES = (int, float, str)
+ENGINE: dict[str, tuple[type, ...]] = {
+    "devices": (list,),
+    "protocol": (str,),
+    "threads_per_worker": (int,),
+    "rmm_async": (bool,),
+    "rmm_maximum_pool_size": FRACTION_OR_BYTES,
+    "rmm_pool_size": FRACTION_OR_BYTES,
+    "device_memory_limit": FRACTION_OR_BYTES,
+    "memory_limit": FRACTION_OR_BYTES,
+    "local_directory": (str,),
+    "enable_tcp_over_ucx": (bool,),
+    "enable_infiniband": (bool,),
+    "enable_nvlink": (bool,),
+    "enable_rdmacm": (bool,),
+    "tls_ca_file": (str,),
+    "tls_client_cert": (str,),
+    "tls_client_key": (str,),
+    "require_tls": (bool,),
+}
+"""Keys of `[engine]`, with their TOML types."""
+NO_TASK_SHUFFLE = "shuffles are Dask's own tasks or peer-to-peer; leave it out"
+REFUSED = {
+    "jit_unspill": "dask-cuda removed it in 26.06; spilling is cuDF's own and is on; leave it out",
+    "explicit_comms": f"dask-cuda removed it in 26.06; {NO_TASK_SHUFFLE}",
+    "shared_filesystem": f"dask-cuda removed it in 26.06; {NO_TASK_SHUFFLE}",
+    "ucx_py": "UCX-Py was replaced by distributed-ucxx, which configures itself",
+    "query_planning": "Dask has the expression backend only; leave it out",
+    "rmm_managed_memory": "managed memory excludes the asynchronous allocator and NVLink; leave it out",
+    "rmm_track_allocations": "memory is measured around the work on the device instead; leave it out",
+    "rmm_allocator_external_lib_list": "CuPy, and torch where it is there, always share the allocator; leave it out",
+    "enable_cudf_spill": "it is on wherever the device has memory of its own; leave it out",
+}
+"""What somebody may know from dask-cuda and may not set here, with the reason."""
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_\-]*")
 _DURATION = re.compile(r"\d+(?:\.\d+)?\s*(?:ms|s|min|h)?")
@@ -59,12 +94,56 @@ class Connection:
 
 
 @dataclass(frozen=True, slots=True)
+class Engine:
+    """`[engine]`: what may be said of GPU workers and of the way to a scheduler. None: what cuETL chooses.
+
+    Attributes:
+        devices: Indices or UUIDs (of MIG instances too) of the GPUs to use, one worker each; (): all.
+        protocol: "tcp", or "ucx" between several GPUs.
+        threads_per_worker: Reads at once for each GPU.
+        rmm_async: Take device memory from the driver's own pool. Not with `rmm_pool_size`.
+        rmm_maximum_pool_size: The most of it, as a fraction of the device, bytes or text such as "70 GB".
+        rmm_pool_size: Take that much at once instead: what UCX needs.
+        device_memory_limit: Where Dask starts to spill results of whole-data graphs.
+        memory_limit: Host memory of one worker.
+        local_directory: Where workers keep their files.
+        enable_tcp_over_ucx: Force this transport of UCX on or off, as the other three; None: UCX finds out.
+        enable_infiniband: As above.
+        enable_nvlink: As above.
+        enable_rdmacm: As above.
+        tls_ca_file: The authority of a `tls://` scheduler.
+        tls_client_cert: This client's certificate.
+        tls_client_key: Its key.
+        require_tls: Refuse every scheduler that does not speak TLS.
+    """
+
+    devices: tuple[str, ...] = ()
+    protocol: str | None = None
+    threads_per_worker: int | None = None
+    rmm_async: bool | None = None
+    rmm_maximum_pool_size: float | str | None = None
+    rmm_pool_size: float | str | None = None
+    device_memory_limit: float | str | None = None
+    memory_limit: float | str | None = None
+    local_directory: str | None = None
+    enable_tcp_over_ucx: bool | None = None
+    enable_infiniband: bool | None = None
+    enable_nvlink: bool | None = None
+    enable_rdmacm: bool | None = None
+    tls_ca_file: str | None = None
+    tls_client_cert: str | None = None
+    tls_client_key: str | None = None
+    require_tls: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All configuration of this process. `path` None: no file was found; `looked` says where one was looked for."""
 
     path: Path | None = None
     connections: Mapping[str, Connection] = field(default_factory=dict)
     looked: str = FILE
+    engine: Engine = field(default_factory=Engine)
 
 
 @cache
@@ -102,7 +181,8 @@ def load(folder: Path, environment: Mapping[str, str], /) -> Settings:
     connections = tree.get("connections", {})
     if not isinstance(connections, dict):
         raise ConfigError(f"{path}: connections is not a table", hint="Write [connections.NAME] and its keys.")
-    return Settings(path, {name: _connection(path, name, one) for name, one in connections.items()}, str(path))
+    named_ones = {name: _connection(path, name, one) for name, one in connections.items()}
+    return Settings(path, named_ones, str(path), _engine(path, tree.get("engine", {})))
 
 
 def launched(environment: Mapping[str, str] | None = None, /) -> tuple[int, int] | None:
@@ -175,6 +255,28 @@ def _connection(path: Path, name: str, keys: object) -> Connection:
         database=keys.get("database"),
         options={key: _option(place, key, keys[key]) for key in OPTIONS if key in keys},
     )
+
+
+def _engine(path: Path, keys: object) -> Engine:
+    place = f"{path}: [engine]"
+    if not isinstance(keys, dict):
+        raise ConfigError(f"{place} is not a table", hint="Write [engine] and its keys.")
+    for key in keys:
+        plain = key.lower().replace("-", "_")
+        if plain in REFUSED:
+            raise ConfigError(f"{place} {key} cannot be set", hint=f"{REFUSED[plain]}.")
+    _known_keys(keys, tuple(ENGINE), place, "keys")
+    for key, value in keys.items():
+        if type(value) not in ENGINE[key]:
+            kinds = {str: "text in quotes", bool: "true or false", int: "a whole number", list: "a list"}
+            what = " or ".join(kinds.get(kind, "a number with a point") for kind in ENGINE[key])
+            raise ConfigError(f"{place} {key} is not {what}")
+    listed = keys.get("devices", [])
+    if any(type(one) not in (int, str) for one in listed) or len({str(one) for one in listed}) < len(listed):
+        raise ConfigError(f"{place} devices are not different numbers or UUIDs", hint='Write [0, 1] or ["GPU-…"].')
+    if keys.get("threads_per_worker", 1) < 1:
+        raise ConfigError(f"{place} threads_per_worker is less than 1")
+    return Engine(**{**keys, "devices": tuple(str(one) for one in listed)})
 
 
 def _option(place: str, key: str, value: object) -> str | int | float | bool:

@@ -7,16 +7,23 @@ import os
 from typing import TYPE_CHECKING, cast
 
 from etl.core.errors import ConfigError
+from etl.engine import devices
 from etl.engine.base import EngineChoice
+from etl.settings import settings
 
 if TYPE_CHECKING:
-    from etl.engine.base import Cluster
+    from etl.engine.base import BackendName, Cluster
 
 MAX_READERS = 8
 """Reads at once on one store, whatever the number of workers: more of them slow a server down."""
 READERS_PER_WORKER = 2
 """One reads while the other writes."""
-REMOTE = ("tcp://", "tls://")
+FETCHERS_PER_GPU = 4
+"""Threads of a GPU worker: one talks to the device, the others fetch. One connection would starve it."""
+LEAST_GPU_BYTES = 256 << 20
+"""Below this `auto` stays on the CPU: starting the cluster and the first kernels cost seconds. An estimate."""
+REMOTE = ("tcp://", "tls://", "ucx://")
+ENGINES = "auto, cpu, gpu, tcp://HOST:PORT, tls://HOST:PORT and ucx://HOST:PORT"
 
 
 def cores() -> int:
@@ -29,34 +36,115 @@ def readers(workers: int | None) -> int:
     return min(READERS_PER_WORKER * (workers or max(1, cores() // 2)), MAX_READERS)
 
 
-def choose(engine: str, /, *, python_rows: bool, parts: int, workers: int | None, at_once: int | None) -> EngineChoice:
+def choose(
+    engine: str,
+    /,
+    *,
+    python_rows: bool,
+    parts: int,
+    workers: int | None,
+    at_once: int | None,
+    frames: bool = False,
+    input_bytes: int | None = None,
+    here: bool = False,
+    without_cudf: str = "",
+) -> EngineChoice:
     """The engine for `parts` parts of a source.
 
     Args:
-        engine: "auto", "cpu", or the address of a scheduler.
+        engine: "auto", "cpu", "gpu", or the address of a scheduler.
         python_rows: The source makes Python objects per row, so that threads would wait for one another.
         parts: How many parts there are.
-        workers: The user's wish; None: by the cores of this machine.
+        workers: The user's wish; None: by the cores of this machine. For "gpu": how many GPUs.
         at_once: The most reads the store bears; None: it does not say.
+        frames: A function works on each part as a frame; its Python, too, would make threads wait.
+        input_bytes: An estimate of all that is read; None: not known, which counts as large.
+        here: The function is known to this process only (it has no file), so parts run in its threads.
+        without_cudf: A built-in step that has no form in cuDF; "": none.
 
     Raises:
-        ConfigError: No such engine.
+        ConfigError: No such engine, or "gpu" where something for it is missing.
     """
     limit = max(1, min(parts, readers(workers), at_once or MAX_READERS))
     if engine.startswith(REMOTE):
+        if here:
+            raise ConfigError(
+                f"the workers of {engine} cannot load a function that has no file",
+                hint="Write the pipeline in a file, or run it with engine auto.",
+            )
         return EngineChoice("cpu", "remote", engine, workers or 0, limit, f"the scheduler at {engine} was asked for")
-    if engine not in ("auto", "cpu"):
-        raise ConfigError(f"unknown engine {engine!r}", hint="Engines are auto, cpu and tcp://HOST:PORT.")
-    asked = "cpu was asked for" if engine == "cpu" else "data passes straight through, so no frames are made"
-    if python_rows and limit > 1:
+    if engine not in ("auto", "cpu", "gpu"):
+        raise ConfigError(f"unknown engine {engine!r}", hint=f"Engines are {ENGINES}.")
+    if engine == "gpu":
+        return _gpus("gpu was asked for", workers, parts, at_once, frames=frames, here=here, without_cudf=without_cudf)
+    why = "cpu was asked for" if engine == "cpu" else "data passes straight through, so no frames are made"
+    if engine == "auto" and frames:
+        why = _why_cpu(input_bytes, here=here, without_cudf=without_cudf)
+        if not why:
+            known = "of unknown size" if input_bytes is None else f"of about {input_bytes >> 20} MiB"
+            return _gpus(f"cuDF and a device are here and the input is {known}", workers, parts, at_once, frames=True)
+    return _cpu(why, limit, workers, python_rows=python_rows, frames=frames, here=here)
+
+
+def _cpu(why: str, limit: int, workers: int | None, *, python_rows: bool, frames: bool, here: bool) -> EngineChoice:
+    if here and frames:
+        why = f"{why}; the function has no file, so only this process can run it"
+    elif (python_rows or frames) and limit > 1:
         number = min(limit, workers or cores())
         if number > 1:
-            why = f"{asked}; the driver makes Python objects, so parts run in {number} processes"
-            return EngineChoice("cpu", "processes", "", number, number, why)
+            of = "the driver makes Python objects" if python_rows else "frames are Python's work"
+            return EngineChoice(
+                "cpu", "processes", "", number, number, f"{why}; {of}, so parts run in {number} processes"
+            )
         limit = 1
     return EngineChoice(
-        "cpu", "threads", "", 1, limit, f"{asked}; {limit} reader thread{'s' * (limit > 1)} in this process"
+        "cpu", "threads", "", 1, limit, f"{why}; {limit} reader thread{'s' * (limit > 1)} in this process"
     )
+
+
+def _why_cpu(input_bytes: int | None, *, here: bool, without_cudf: str) -> str:
+    """The first reason for which `auto` makes frames on the CPU; "" if there is none."""
+    lacking = devices.survey().missing()
+    if lacking:
+        return f"frames are pandas': {lacking}"
+    if here:
+        return "frames are pandas': the function has no file, so GPU workers cannot load it"
+    if input_bytes is not None and input_bytes < LEAST_GPU_BYTES:
+        return f"frames are pandas': the input is about {input_bytes >> 20} MiB, under {LEAST_GPU_BYTES >> 20} MiB"
+    return f"frames are pandas': {without_cudf} has no form in cuDF" if without_cudf else ""
+
+
+def _gpus(
+    why: str,
+    workers: int | None,
+    parts: int,
+    at_once: int | None,
+    *,
+    frames: bool,
+    here: bool = False,
+    without_cudf: str = "",
+) -> EngineChoice:
+    found = devices.survey()
+    lacking = found.missing()
+    if here:
+        lacking = "the function has no file, so GPU workers cannot load it"
+    if without_cudf:
+        lacking = f"{without_cudf} has no form in cuDF"
+    if lacking:
+        raise ConfigError(
+            f"engine gpu cannot run: {lacking}", hint="`cuetl doctor` shows all; --engine cpu needs no GPU."
+        )
+    listed = settings().engine.devices or tuple(str(one.index) for one in found.devices)
+    if workers is not None and workers > len(listed):
+        raise ConfigError(
+            f"{workers} workers were asked for, one for each GPU, and {len(listed)} can be used",
+            hint="Ask for fewer, or see devices in [engine] of cuetl.toml.",
+        )
+    number = workers or len(listed)
+    slots = max(1, min(parts, FETCHERS_PER_GPU * number, at_once or MAX_READERS))
+    made: BackendName = "cudf" if frames else "pandas"
+    text = f"{why}; {number} GPU{'s' * (number > 1)}, {slots} part{'s' * (slots > 1)} at once"
+    return EngineChoice("gpu", "cuda", "", number, slots, text, made)
 
 
 def open_cluster(choice: EngineChoice, /) -> Cluster:
@@ -65,5 +153,5 @@ def open_cluster(choice: EngineChoice, /) -> Cluster:
     Raises:
         EngineError: It cannot be reached, or its workers do not match.
     """
-    name = "remote" if choice.kind == "remote" else "local_cpu"
+    name = {"remote": "remote", "cuda": "local_cuda"}.get(choice.kind, "local_cpu")
     return cast("Cluster", importlib.import_module(f"etl.engine.clusters.{name}").start(choice))

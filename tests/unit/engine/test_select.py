@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
+from typing import TYPE_CHECKING
+
 import pytest
 
 from etl.core.errors import ConfigError, EngineError
-from etl.engine import select
+from etl.engine import devices, select
 from etl.engine.clusters import remote
+from etl.engine.devices import Device, Survey
+
+if TYPE_CHECKING:
+    from etl.engine.base import EngineChoice
+
+PACKAGES = (("cudf-cu12", "26.10.2"), ("dask-cuda", "26.10.0"))
 
 
 def test_data_that_passes_straight_through_is_read_by_threads() -> None:
@@ -29,6 +38,81 @@ def test_one_part_never_starts_processes() -> None:
 @pytest.mark.parametrize(("workers", "at_once", "slots"), [(1, None, 2), (2, None, 4), (9, None, 8), (4, 3, 3)])
 def test_readers_follow_workers_and_what_the_store_bears(workers: int, at_once: int | None, slots: int) -> None:
     assert select.choose("auto", python_rows=False, parts=99, workers=workers, at_once=at_once).slots == slots
+
+
+def test_frames_of_several_parts_run_in_processes_and_one_part_in_a_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(select, "cores", lambda: 2)
+    choice = select.choose("cpu", python_rows=False, parts=8, workers=None, at_once=None, frames=True)
+    assert (choice.kind, choice.workers, choice.slots, choice.backend) == ("processes", 2, 2, "pandas")
+    assert "2 processes" in choice.why
+    one = select.choose("cpu", python_rows=False, parts=1, workers=None, at_once=None, frames=True)
+    assert (one.kind, one.slots) == ("threads", 1)
+
+
+def test_a_function_without_a_file_stays_in_this_process() -> None:
+    choice = select.choose("auto", python_rows=False, parts=8, workers=2, at_once=None, frames=True, here=True)
+    assert (choice.kind, choice.slots) == ("threads", 4)
+    assert "the function has no file" in choice.why
+    with pytest.raises(ConfigError, match="a function that has no file"):
+        select.choose("tcp://head:1", python_rows=False, parts=8, workers=2, at_once=None, frames=True, here=True)
+
+
+EQUIPPED = Survey("570.86", (12, 8), tuple(Device(i, "GPU", f"GPU-{i}", 1 << 36) for i in range(2)), PACKAGES)
+
+
+@pytest.mark.parametrize(
+    ("found", "said"),
+    [
+        (Survey(), "cudf is not installed (extra gpu-cu12 or gpu-cu13)"),
+        (Survey(cuda=(13, 0)), "cudf is not installed (extra gpu-cu13)"),
+        (Survey(packages=PACKAGES[:1]), "dask-cuda is not installed"),
+        (Survey(packages=PACKAGES), "no NVIDIA driver was found"),
+        (Survey("570.86", (12, 8), (), PACKAGES), "shows no device"),
+    ],
+)
+def test_what_a_gpu_lacks_is_named_and_auto_says_it_as_its_reason(
+    monkeypatch: pytest.MonkeyPatch, found: Survey, said: str
+) -> None:
+    monkeypatch.setattr(devices, "survey", lambda: found)
+    with pytest.raises(ConfigError, match=re.escape(said)):
+        select.choose("gpu", python_rows=False, parts=8, workers=None, at_once=None)
+    choice = select.choose("auto", python_rows=False, parts=8, workers=None, at_once=None, frames=True)
+    assert choice.name == "cpu"
+    assert said in choice.why
+
+
+def test_auto_takes_the_gpu_for_large_frames_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "survey", lambda: EQUIPPED)
+
+    def chosen(*, frames: bool, mib: int | None, without_cudf: str = "") -> EngineChoice:
+        size = None if mib is None else mib << 20
+        return select.choose(
+            "auto",
+            python_rows=False,
+            parts=99,
+            workers=None,
+            at_once=None,
+            frames=frames,
+            input_bytes=size,
+            without_cudf=without_cudf,
+        )
+
+    assert "data passes straight through" in chosen(frames=False, mib=9000).why
+    small = chosen(frames=True, mib=255)
+    assert (small.name, small.backend) == ("cpu", "pandas")
+    assert "255 MiB, under 256 MiB" in small.why
+    assert "text_case has no form in cuDF" in chosen(frames=True, mib=None, without_cudf="text_case").why
+    large = chosen(frames=True, mib=256)
+    assert (large.name, large.kind, large.workers, large.slots, large.backend) == ("gpu", "cuda", 2, 8, "cudf")
+    assert "about 256 MiB" in large.why
+
+
+def test_gpu_follows_workers_and_refuses_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(devices, "survey", lambda: EQUIPPED)
+    choice = select.choose("gpu", python_rows=True, parts=99, workers=1, at_once=None)
+    assert (choice.kind, choice.workers, choice.slots, choice.backend) == ("cuda", 1, 4, "pandas")
+    with pytest.raises(ConfigError, match="3 workers were asked for, one for each GPU, and 2 can be used"):
+        select.choose("gpu", python_rows=True, parts=99, workers=3, at_once=None)
 
 
 def test_an_unknown_engine_is_refused() -> None:
