@@ -91,14 +91,15 @@ def _package(need: Requirement, extra: str | None) -> Finding:
 
 
 def _decoder() -> Finding:
-    """PostgreSQL's decoder, and the loops of statistics, compiled now if their object code is not on disk yet."""
+    """PostgreSQL's decoder, the loops of statistics and of shuffling, compiled now if they are not on disk yet."""
     begun = time.monotonic()
     try:
         # By name: without its compiler the command must still say what is missing.
         native: Any = importlib.import_module("etl.core.native")
         loops = importlib.import_module("connectors.postgresql.native").LOOPS
         path, fresh = native.warm(loops), native.load(loops).compiled
-        importlib.import_module("etl.tensors.running").loaded(compiling=True)
+        for name in ("running", "shuffling"):
+            importlib.import_module(f"etl.tensors.{name}").loaded(compiling=True)
     except (ImportError, EtlError) as error:
         return Finding("decoder", "bad", f"cannot be compiled: {error}")
     if path is None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 import numpy as np
 
 from etl.core.errors import ConfigError
+from etl.tensors import shuffling
 from etl.tensors.ahead import Ahead
 from etl.tensors.batch import Batch
 from etl.tensors.crossing import crossing
@@ -37,6 +38,8 @@ Arrays: TypeAlias = dict[str, "NDArray[Any]"]
 VALID = "valid_rows"
 """The tensor of an evaluation batch that says which rows count."""
 STATE_VERSION = 1
+_MOST_SPARE = 2
+"""Windows whose memory a loader keeps from one epoch to the next: as many as an epoch holds."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,6 +155,7 @@ class Loader:
         self._lanes = self.world_size
         self._begun = False
         self._newest: object = None
+        self._spare: list[_Memory] = []
 
     def __repr__(self) -> str:
         order = f"shuffled, seed {self._seed}" if self._shuffle else "in order"
@@ -300,6 +304,7 @@ class Loader:
             options=self._options,
             framework=self._framework,
             crossing=crossing(self._framework, self._options.device),
+            spare=self._spare,
         )
 
     def _steps(self) -> Steps:
@@ -405,6 +410,7 @@ class _Stages:
     options: LoaderOptions
     framework: str
     crossing: Crossing
+    spare: list[_Memory]
 
     def batches(self) -> Generator[Any, None, None] | Ahead[Any]:
         """Batches as the caller gets them."""
@@ -454,6 +460,8 @@ class _Stages:
                     del found
             finally:
                 pool.shutdown(cancel_futures=True)
+                if isinstance(gather, _Windowed):
+                    gather.let_go()
 
     def _gather(self, pool: ThreadPoolExecutor) -> Callable[[Sequence[Piece], int], Arrays]:
         # As many as wait, lie with the consumer or are being made: more would never be idle.
@@ -463,7 +471,7 @@ class _Stages:
         each, share = self.steps.lane_batch, self.steps.global_batch // self.world
         lanes = {self.rank * share // each, ((self.rank + 1) * share - 1) // each}
         if len(lanes) == 1:
-            return _Windowed(self.shards, self.steps.order, self.names, rooms, pool, self.options.threads)
+            return _Windowed(self.shards, self.steps.order, self.names, rooms, pool, self.options.threads, self.spare)
         return _Scattered(self.shards, self.steps.order, self.names)
 
     def _valid(self, pieces: Sequence[Piece], share: int) -> NDArray[np.bool_]:
@@ -533,7 +541,9 @@ class _Scattered:
     def _window(self, lane: int, window: int) -> NDArray[np.int64]:
         kept = self._kept.get(lane)
         if kept is None or kept[0] != window:
-            rows = rows_of(self._order.window_runs(lane, window))[self._order.window_order(lane, window)]
+            count, key = self._order.window_rows(lane, window), self._order.window_key(lane, window)
+            chosen = shuffling.permuted(count, key, shuffling.room_for(count))
+            rows = rows_of(self._order.window_runs(lane, window))[chosen]
             kept = self._kept[lane] = (window, rows)
         return kept[1]
 
@@ -546,19 +556,37 @@ def _first_row(order: Order, lane: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
+class _Memory:
+    """What a window is kept in: used again for another, since fresh pages cost more than filling them.
+
+    Attributes:
+        room: Tensor → rows, at most those of a window.
+        permuting: For the order in which they come.
+    """
+
+    room: Mapping[str, NDArray[Any]]
+    permuting: NDArray[np.int64]
+
+    def holds(self, names: Sequence[str], rows: int) -> bool:
+        """Whether so many rows of exactly these tensors have room."""
+        enough = len(self.permuting) >= 2 * rows and all(len(one) >= rows for one in self.room.values())
+        return enough and tuple(self.room) == tuple(names)
+
+
+@dataclass(frozen=True, slots=True)
 class _Window:
     """The rows of a window in memory, in the order of the sequence, and the order in which they come.
 
     Attributes:
         at: Lane and number.
-        room: Tensor → memory that begins with the window's rows.
+        memory: Its room begins with the window's rows.
         order: Positions among them.
         lists: Tag → items and offsets.
-        reads: What fills `room`.
+        reads: What fills the room.
     """
 
     at: tuple[int, int]
-    room: Mapping[str, NDArray[Any]]
+    memory: _Memory
     order: Future[NDArray[np.int64]]
     lists: Mapping[str, Future[tuple[NDArray[Any], NDArray[np.int64]]]]
     reads: Sequence[Future[None]]
@@ -587,13 +615,13 @@ class _Windowed:
         rooms: Rooms,
         pool: ThreadPoolExecutor,
         threads: int,
+        spare: list[_Memory],
     ) -> None:
         self._shards, self._order, self._names = shards, order, names
-        self._rooms, self._pool, self._threads = rooms, pool, threads
+        self._rooms, self._pool, self._threads, self._spare = rooms, pool, threads, spare
         self._fixed, self._lists = shards.fixed(names), shards.listed(names)
         self._now: _Window | None = None
         self._next: _Window | None = None
-        self._spare: list[Mapping[str, NDArray[Any]]] = []
 
     def __call__(self, pieces: Sequence[Piece], rows: int) -> Arrays:
         out = {n: self._rooms.fresh(self._shards.kinds[n], rows) for n in self._fixed}
@@ -604,7 +632,7 @@ class _Windowed:
             for number, low, high in self._order.windows(piece.start, inside):
                 window = self._window(piece.lane, number)
                 chosen = window.order.result()[low:high]
-                for name, source in window.room.items():
+                for name, source in window.memory.room.items():
                     np.take(source, chosen, axis=0, out=out[name][at : at + high - low], mode="clip")
                 for tag, future in window.lists.items():
                     lists[tag].append(_chosen(*future.result(), chosen))
@@ -642,7 +670,7 @@ class _Windowed:
         for one in (self._now, self._next):
             if one is not None and one.at != (lane, number):
                 one.ready()
-                self._spare.append(one.room)
+                self._spare.append(one.memory)
         self._now = self._next if self._next is not None and self._next.at == (lane, number) else None
         self._next = None
         if self._now is None:
@@ -653,21 +681,35 @@ class _Windowed:
         return self._now
 
     def _read(self, lane: int, number: int) -> _Window:
-        """Begin to read a window. Its memory is used again: no batch refers to it, and fresh pages cost a copy more."""
+        """Begin to read a window, in memory that no batch refers to."""
         order, shards = self._order, self._shards
         runs = order.window_runs(lane, number)
         rows = order.window_rows(lane, number)
         longest = min(order.window, -(-order.rows // order.lanes))
-        room = self._spare.pop() if self._spare else {n: shards.kinds[n].fresh(longest) for n in self._fixed}
-        permuted = self._pool.submit(order.window_order, lane, number)
+        memory = self._memory(longest)
+        permuted = self._pool.submit(shuffling.permuted, rows, order.window_key(lane, number), memory.permuting)
         lists = {tag: self._pool.submit(shards.lists, tag, runs) for tag in self._lists}
         reads: list[Future[None]] = []
-        if room:
+        if memory.room:
             for first, some in _shared(runs, -(-rows // self._threads)):
                 count = sum(stop - start for start, stop in some)
-                outs = {n: a[first : first + count] for n, a in room.items()}
+                outs = {n: a[first : first + count] for n, a in memory.room.items()}
                 reads.append(self._pool.submit(shards.fill, outs, some))
-        return _Window((lane, number), room, permuted, lists, reads)
+        return _Window((lane, number), memory, permuted, lists, reads)
+
+    def _memory(self, rows: int) -> _Memory:
+        while self._spare:
+            found = self._spare.pop()
+            if found.holds(self._fixed, rows):
+                return found
+        return _Memory({n: self._shards.kinds[n].fresh(rows) for n in self._fixed}, shuffling.room_for(rows))
+
+    def let_go(self) -> None:
+        """Leave the memory to the next epoch: that of two windows, once nothing is read into it any more."""
+        for one in (self._now, self._next):
+            if one is not None and len(self._spare) < _MOST_SPARE:
+                self._spare.append(one.memory)
+        self._now = self._next = None
 
 
 def _shared(runs: Sequence[Run], size: int) -> Iterator[tuple[int, list[Run]]]:

@@ -144,9 +144,11 @@ class Order:
     def window_order(self, lane: int, window: int, /) -> NDArray[np.int64]:
         """The order in which a window's rows come: positions in `window_runs`, laid end to end."""
         rows = self.window_rows(lane, window)
-        if not self.shuffle:
-            return np.arange(rows)
-        return permutation(rows, order_key(self.seed, self.epoch, "rows", (lane << 32) + window))
+        return permutation(rows, self.window_key(lane, window)) if self.shuffle else np.arange(rows)
+
+    def window_key(self, lane: int, window: int, /) -> int:
+        """The start of the permutation of a window's rows."""
+        return order_key(self.seed, self.epoch, "rows", (lane << 32) + window)
 
     def sequence(self, lane: int, start: int, stop: int, /) -> NDArray[np.int64]:
         """The written rows at the positions [start, stop) of a lane: what the order is, spelled out.

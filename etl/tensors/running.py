@@ -6,9 +6,7 @@ rows enough to pay for loading them.
 
 from __future__ import annotations
 
-import contextlib
 import math
-import threading
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,17 +14,14 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
-from etl.core.errors import EtlError
+from etl.core.earned import Earned
 from etl.tensors.sums import RealSums, WholeSums
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
-
     from numpy.typing import NDArray
 
+    from etl.core.earned import Calls
     from etl.tensors.views import Column
-
-    Calls = Mapping[str, Callable[..., int]]
 
 MANY = 1 << 21
 """Values of a process from which the loops are loaded (some hundredths of a second) …"""
@@ -39,28 +34,6 @@ BLOCK = 4096
 bits."""
 _WORD = 1 << 64
 _HALF = 1 << 63
-
-
-class _Seen:
-    """How many values this process has looked at, and the loops once they were many."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._values = 0
-        self._calls: Calls | None = None
-        self._next: float = MANY
-
-    def calls(self, values: int, /) -> Calls | None:
-        """The loops, if so many more values make them worth while."""
-        with self._lock:
-            self._values += values
-            if self._calls is None and self._values >= self._next:
-                compiling = self._next >= VERY_MANY
-                self._next = VERY_MANY if not compiling else math.inf
-                # No compiler, or none that may make memory executable: the statistics are the same without.
-                with contextlib.suppress(ImportError, OSError, RuntimeError, EtlError):
-                    self._calls = loaded(compiling=compiling)
-            return self._calls
 
 
 def loaded(*, compiling: bool) -> Calls | None:
@@ -78,7 +51,8 @@ def loaded(*, compiling: bool) -> Calls | None:
     return native.load(loops).calls if compiling or native.on_disk(loops) is not None else None
 
 
-seen = _Seen()
+seen = Earned(loaded, MANY, VERY_MANY)
+"""How many values this process has looked at, and the loops once they were many."""
 
 
 @dataclass(slots=True)

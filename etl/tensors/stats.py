@@ -27,8 +27,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from etl.core.earned import Calls
     from etl.core.schema import Field
-    from etl.tensors.running import Calls
 
 SAMPLE_ROWS, LATER_ROWS, EARLY_PARTS = 1024, 128, 64
 """Sampled rows of one part and split; of the parts after the first 64 fewer, so that thousands of parts fit."""
