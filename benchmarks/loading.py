@@ -117,16 +117,19 @@ def torch_rows(x: np.ndarray[Any, Any], batch: int) -> Iterable[Any] | None:
 def ways(dataset: Dataset, batch: int, torch_share: int) -> dict[str, tuple[Callable[[], Iterable[Any] | None], int]]:
     """Name → what makes an epoch, and its rows."""
     x, rows = np.ascontiguousarray(dataset.tensors()["x"]), len(dataset)
+    # One loader each, as in training: every round is its next epoch.
+    plain, shuffled = dataset.loader(batch), dataset.loader(batch, shuffle=True, seed=7)
     found: dict[str, tuple[Callable[[], Iterable[Any] | None], int]] = {
-        "cuetl, written order": (lambda: dataset.loader(batch), rows),
-        "cuetl, shuffled": (lambda: dataset.loader(batch, shuffle=True, seed=7), rows),
+        "cuetl, written order": (lambda: plain, rows),
+        "cuetl, shuffled": (lambda: shuffled, rows),
         "one gather a batch": (lambda: Gathered(x, batch), rows),
         "torch DataLoader": (lambda: torch_rows(x[:torch_share], batch), torch_share),
     }
     if torch_rows(x[:1], 1) is None:
         del found["torch DataLoader"]
     else:
-        found["cuetl, shuffled, torch"] = (lambda: dataset.loader(batch, shuffle=True, framework="torch"), rows)
+        torch_batches = dataset.loader(batch, shuffle=True, framework="torch")
+        found["cuetl, shuffled, torch"] = (lambda: torch_batches, rows)
     return found
 
 
