@@ -326,7 +326,7 @@ class Staged:
 
 @dataclass(frozen=True, slots=True)
 class PartRecord:
-    """One part as the manifest lists it."""
+    """One part as the manifest lists it; `source` "" is the one source that rows were read from."""
 
     index: int
     key: str
@@ -338,11 +338,15 @@ class PartRecord:
     bytes: int
     seconds: float
     attempts: int
+    rows_made: int | None = None
+    """Rows that a pipeline's function gave for those read; None where rows pass straight through."""
+    includes_null: bool = True
+    source: str = ""
 
 
 @dataclass(frozen=True, slots=True)
 class SourceRecord:
-    """One source as the manifest lists it."""
+    """One source as the manifest lists it, with the moment of its store that was read."""
 
     name: str
     connector: str
@@ -357,6 +361,7 @@ class SourceRecord:
     rows_dropped: Mapping[str, int]
     started: str
     finished: str
+    snapshot: Snapshot
     params_sha256: str = ""
 
 
@@ -364,14 +369,13 @@ class SourceRecord:
 class Requires:
     """What must still be true at commit, and what is recorded with it.
 
-    `rows`: rows of the whole source in the snapshot; None when nobody counted the whole.
+    `rows`: rows of the whole source in the snapshot; None when nobody counted the whole. `sources`: at least one.
     `warnings`: {"code", "text", "column"?, "count"?} each.
     """
 
     run_id: str
     rows: int | None
-    snapshot: Snapshot
-    source: SourceRecord
+    sources: tuple[SourceRecord, ...]
     parts: tuple[PartRecord, ...]
     special: Mapping[str, Mapping[str, int]]
     rounded: Mapping[str, int]

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from connectors.base import PartRecord, Published, Requires, SourceRecord, Staged
-from etl.core.partition import Pages, Partition, Snapshot
+from etl.core.partition import Pages, Partition, Snapshot, slice_json
 from etl.core.schema import Field, Schema
 from etl.tensors.options import WriteOptions
 from etl.tensors.sink import DatasetSession, DatasetSink
@@ -42,7 +42,8 @@ def requires(staged: Sequence[Staged], run_id: str, rows: int | None = None) -> 
     records = []
     for one in staged:
         read = one.rows + sum(one.dropped.values())
-        records.append(PartRecord(one.part.index, one.part.key(), {}, "", read, read, one.rows, 1, 0.5, one.attempt))
+        cut = slice_json(one.part.slice)
+        records.append(PartRecord(one.part.index, one.part.key(), cut, "", read, read, one.rows, 1, 0.5, one.attempt))
     read = sum(r.rows_read for r in records)
     written = sum(r.rows for r in records)
     source = SourceRecord(
@@ -59,12 +60,12 @@ def requires(staged: Sequence[Staged], run_id: str, rows: int | None = None) -> 
         {},
         "",
         "",
+        Snapshot("exported", "token", TAKEN),
     )
     return Requires(
         run_id,
         read if rows is None else rows,
-        Snapshot("exported", "token", TAKEN),
-        source,
+        (source,),
         tuple(records),
         {},
         {},

@@ -100,6 +100,17 @@ def slice_json(value: Slice, /) -> dict[str, object]:
     return plain
 
 
+def includes_null(value: Slice, /) -> bool:
+    """Whether rows whose key is NULL are in this slice."""
+    match value:
+        case KeyRange(nulls=nulls):
+            return nulls
+        case NullKeys() | Whole():
+            return True
+        case _:
+            return False
+
+
 def describe(value: Slice, /) -> str:
     """The slice in words, for messages and manifests: "pages 100 to 199", "id >= 5 and id < 9"."""
     match value:

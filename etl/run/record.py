@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from connectors.base import PartRecord, Requires, SourceRecord
-from etl.core.partition import describe, slice_json
+from etl.core.partition import describe, includes_null, slice_json
 from etl.planning.compile import NOTES_ONLY
 
 if TYPE_CHECKING:
@@ -53,41 +53,46 @@ class Kept:
 
 def required(kept: Kept, dataset: int, /) -> Requires:
     """What must hold when a dataset of the job is committed, and what is recorded with it."""
-    plan, results = kept.plan, kept.results
-    query = plan.source.query
+    results = kept.results
     read = sum(r.rows_read for r in results)
-    staged = [r.staged[dataset] for r in results]
     return Requires(
         run_id=kept.run_id,
         rows=read if kept.whole is None else kept.whole,
-        snapshot=kept.at,
-        source=SourceRecord(
-            name=plan.job.read.name,
-            connector=plan.source.endpoint.scheme.partition("+")[0],
-            dialect=plan.source.endpoint.scheme,
-            server_version=kept.at.server,
-            url=plan.source.endpoint.display(),
-            query=query.sql or query.table or "",
-            tables=(query.table,) if query.table else (),
-            cut={
-                "partitions": len(results),
-                "reason": plan.parts.reason,
-                "why": plan.parts.why,
-                "remedy": plan.parts.remedy,
-                "whole_counted": kept.whole is not None,
-            },
-            rows_read=read,
-            rows_written=sum(s.rows for s in staged),
-            rows_dropped=_sum(s.dropped for s in staged),
-            started=_rfc3339(kept.started),
-            finished=_rfc3339(kept.finished),
-        ),
+        sources=(_source(kept, dataset),),
         parts=tuple(_part(result, dataset, kept.attempts[result.part.index]) for result in results),
         special=_sum2(r.special for r in results),
         rounded=_sum(r.rounded for r in results),
         warnings=kept.warnings,
         engine=kept.engine.name,
         workers=kept.engine.workers,
+    )
+
+
+def _source(kept: Kept, dataset: int) -> SourceRecord:
+    plan, results = kept.plan, kept.results
+    query = plan.source.query
+    staged = [r.staged[dataset] for r in results]
+    return SourceRecord(
+        name=plan.job.read.name,
+        connector=plan.source.endpoint.scheme.partition("+")[0],
+        dialect=plan.source.endpoint.scheme,
+        server_version=kept.at.server,
+        url=plan.source.endpoint.display(),
+        query=query.sql or query.table or "",
+        tables=(query.table,) if query.table else (),
+        cut={
+            "partitions": len(results),
+            "reason": plan.parts.reason,
+            "why": plan.parts.why,
+            "remedy": plan.parts.remedy,
+            "whole_counted": kept.whole is not None,
+        },
+        rows_read=sum(r.rows_read for r in results),
+        rows_written=sum(s.rows for s in staged),
+        rows_dropped=_sum(s.dropped for s in staged),
+        started=_rfc3339(kept.started),
+        finished=_rfc3339(kept.finished),
+        snapshot=kept.at,
     )
 
 
@@ -104,6 +109,8 @@ def _part(result: PartResult, dataset: int, attempts: int) -> PartRecord:
         bytes=sum(f.bytes for f in staged.files),
         seconds=round(result.seconds, 3),
         attempts=attempts,
+        rows_made=result.rows_made,
+        includes_null=includes_null(result.part.slice),
     )
 
 

@@ -12,7 +12,6 @@ from uuid import uuid4
 import pyarrow as pa
 
 from etl.core.canonical import canonical_json
-from etl.core.partition import KeyRange, NullKeys, Whole, slice_json
 from etl.tensors import manifest as documents
 from etl.tensors.drift import drift, joined_columns
 from etl.tensors.encode import MAPPED
@@ -25,8 +24,8 @@ from etl.tensors.summary import summary
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from connectors.base import Mode, PartRecord, Requires, Staged
-    from etl.core.partition import Slice
+    from connectors.base import Mode, PartRecord, Requires, SourceRecord, Staged
+    from etl.core.partition import Snapshot
     from etl.tensors.options import Format, WriteOptions
     from etl.tensors.pack import ColumnPlan, PackPlan
     from etl.tensors.split import Splitting
@@ -101,13 +100,11 @@ def _document(
     warnings: Sequence[Mapping[str, object]],
 ) -> dict[str, object]:
     requires, plan, split = making.requires, making.plan, making.split
-    source = requires.source
     splits = dict.fromkeys(split.names if split else ("all",), 0)
     for entry in entries:
         splits[entry.split] = splits.get(entry.split, 0) + entry.rows
     total = sum(one.bytes for f in entries for one in f.stored)
     schema_hash = documents.schema_sha256(columns)
-    slices = {one.part.index: one.part.slice for one in making.staged}
     return {
         "kind": documents.KIND,
         "format_version": documents.FORMAT_VERSION,
@@ -137,36 +134,9 @@ def _document(
                 **{n: _version(n) for n in ("numpy", "pandas", "dask", "pyarrow")},
             },
         },
-        "source": [
-            {
-                "name": source.name,
-                "connector": source.connector,
-                "dialect": source.dialect,
-                "server_version": source.server_version,
-                "url": source.url,
-                "query": source.query,
-                "query_sha256": documents.sha256_hex(source.query.encode()),
-                "params_sha256": source.params_sha256,
-                "tables": list(source.tables),
-                "schema_sha256": schema_hash,
-                "started": source.started,
-                "finished": source.finished,
-                "cut": dict(source.cut),
-                "watermark": None,
-                "rows_read": source.rows_read,
-                "rows_written": source.rows_written,
-                "rows_dropped": dict(source.rows_dropped),
-            }
-        ],
-        "snapshots": {
-            source.name: {
-                "kind": requires.snapshot.kind,
-                "token": requires.snapshot.token,
-                "taken_at": utc_text(requires.snapshot.taken_at.timestamp()),
-                "position": requires.snapshot.position,
-            }
-        },
-        "partitions": [_part_json(p, source.name, slices[p.index]) for p in requires.parts],
+        "source": [_source_json(one, schema_hash) for one in requires.sources],
+        "snapshots": {one.name: _snapshot_json(one.snapshot) for one in requires.sources},
+        "partitions": [_part_json(p, p.source or requires.sources[0].name) for p in requires.parts],
         "columns": list(columns),
         "feature_order": list(plan.features),
         "feature_order_sha256": documents.names_sha256(plan.features),
@@ -364,14 +334,45 @@ def layout_json(plan: PackPlan, options: WriteOptions, format_: Format, /) -> di
     return layout
 
 
-def _part_json(record: PartRecord, source: str, cut: Slice) -> dict[str, object]:
+def _source_json(source: SourceRecord, schema_hash: str) -> dict[str, object]:
+    return {
+        "name": source.name,
+        "connector": source.connector,
+        "dialect": source.dialect,
+        "server_version": source.server_version,
+        "url": source.url,
+        "query": source.query,
+        "query_sha256": documents.sha256_hex(source.query.encode()),
+        "params_sha256": source.params_sha256,
+        "tables": list(source.tables),
+        "schema_sha256": schema_hash,
+        "started": source.started,
+        "finished": source.finished,
+        "cut": dict(source.cut),
+        "watermark": None,
+        "rows_read": source.rows_read,
+        "rows_written": source.rows_written,
+        "rows_dropped": dict(source.rows_dropped),
+    }
+
+
+def _snapshot_json(at: Snapshot) -> dict[str, object]:
+    return {
+        "kind": at.kind,
+        "token": at.token,
+        "taken_at": utc_text(at.taken_at.timestamp()),
+        "position": at.position,
+    }
+
+
+def _part_json(record: PartRecord, source: str) -> dict[str, object]:
     return {
         "source": source,
         "index": record.index,
         "key": record.key,
-        "slice": slice_json(cut),
+        "slice": dict(record.slice),
         "predicate": record.predicate,
-        "includes_null": _includes_null(cut),
+        "includes_null": record.includes_null,
         "rows_counted": record.rows_counted,
         "rows_read": record.rows_read,
         "rows": record.rows,
@@ -379,16 +380,6 @@ def _part_json(record: PartRecord, source: str, cut: Slice) -> dict[str, object]
         "seconds": record.seconds,
         "attempts": record.attempts,
     }
-
-
-def _includes_null(cut: Slice) -> bool:
-    match cut:
-        case KeyRange(nulls=nulls):
-            return nulls
-        case NullKeys() | Whole():
-            return True
-        case _:
-            return False
 
 
 def _version(package: str) -> str:
