@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from etl.core.schema import Schema
 from etl.planning.cut import cut
+from etl.planning.trial import tried
 from etl.tensors.pack import check_names, is_float, plan_columns
 from etl.tensors.page import small_page
 from etl.tensors.showing import counted
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from connectors.base import Facts, Source
     from etl.core.partition import PartitionPlan, Snapshot
     from etl.planning.jobs import Job, Write
+    from etl.planning.steps import Steps
 
 NOTES_ONLY = frozenset({"asked", "small"})
 """Reasons for one part that nobody needs to be warned of."""
@@ -31,12 +33,15 @@ class JobPlan:
     Attributes:
         job: As asked.
         source: The value that workers read from.
-        schema: The columns that are read: those that some dataset of the job needs, in the source's order.
+        schema: The columns that are read: those that some dataset of the job needs, in the source's order; all of
+            them where a function gets them.
         facts: What the source knew.
         parts: How it is cut, and why.
         floats: Decimals that every dataset wants as a float: the source makes it from the digits, so that NaN and
             infinities, which no decimal has, arrive as they are.
         lossy: Every step that may change a value, in words.
+        steps: What happens to the rows of each part before they are written, with their columns; None: nothing.
+        warnings: What a trial of the function found, in sentences.
     """
 
     job: Job
@@ -46,6 +51,8 @@ class JobPlan:
     parts: PartitionPlan
     lossy: tuple[str, ...]
     floats: frozenset[str] = frozenset()
+    steps: Steps | None = None
+    warnings: tuple[str, ...] = ()
 
     def __repr__(self) -> str:
         parts, writes = counted(len(self.parts.parts), "part"), ", ".join(w.target for w in self.job.writes)
@@ -55,9 +62,14 @@ class JobPlan:
         """What notebooks show: the columns, and why it is cut so."""
         rows, parts = counted(round(self.facts.rows), "row"), counted(len(self.parts.parts), "part")
         soft = f"about {rows} in {parts}: {self.parts.why}"
-        columns = [(f.name, f.source_type, f.type, "may be" if f.nullable else "never", f.note) for f in self.schema]
+        columns = [(f.name, f.source_type, f.type, "may be" if f.nullable else "never", f.note) for f in self.written]
         head = ("column", "store type", "Arrow type", "NULL", "note")
         return small_page(self.source.title, soft, head, columns, self.lossy)
+
+    @property
+    def written(self) -> Schema:
+        """The schema of the rows that the datasets get."""
+        return self.schema if self.steps is None else self.steps.returns
 
     @property
     def arriving(self) -> Schema:
@@ -71,16 +83,23 @@ def compile_job(job: Job, source: Source, at: Snapshot, /, *, readers: int, samp
 
     Raises:
         ConfigError: A column that was named does not exist; the nearest are given.
+        UserCodeError: The job's function fails on a frame of no rows.
     """
     schema = source.schema(at)
-    wanted = _wanted(job.writes, schema)
+    # A function gets every column that its source gives: which of them it needs, nobody knows.
+    trial = tried(job.steps, schema) if job.steps is not None else None
+    wanted = _wanted(job.writes, schema if trial is None else trial.steps.returns)
     wish = job.read.wish
     if wish.readers != readers:
         wish = type(wish)(wish.column, wish.partitions, wish.partition_bytes, readers)
     facts = source.facts(at, wish, sample=sample)
+    lossy = tuple(_lossy(job, schema))
+    if trial is not None:
+        said = trial.warnings
+        return JobPlan(job, source, schema, facts, cut(facts, wish), lossy, steps=trial.steps, warnings=said)
     read = schema.select(wanted)
     floats = _floats(job, read) if source.capabilities.decimal_floats else frozenset[str]()
-    return JobPlan(job, source, read, facts, cut(facts, wish), tuple(_lossy(job, schema)), floats)
+    return JobPlan(job, source, read, facts, cut(facts, wish), lossy, floats)
 
 
 def _floats(job: Job, schema: Schema) -> frozenset[str]:

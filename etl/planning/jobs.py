@@ -9,7 +9,12 @@ from connectors.base import CutWish
 
 if TYPE_CHECKING:
     from connectors.base import Endpoint, Mode, Query, Source
+    from etl.planning.steps import Steps
     from etl.tensors.options import Format, WriteOptions
+
+
+RETRIES = 3
+"""More tries of a part after its first, where nothing else is asked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +52,16 @@ class Write:
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """One read and every dataset that is published from it."""
+    """One read and every dataset that is published from it.
+
+    Attributes:
+        read: What is read.
+        writes: What is published.
+        steps: What happens to the rows of each part in between; None: they pass straight through.
+        retries: More tries of a part after its first.
+    """
 
     read: Reading
     writes: tuple[Write, ...]
+    steps: Steps | None = None
+    retries: int = RETRIES

@@ -38,7 +38,7 @@ def plan(jobs: Sequence[Job], /, *, engine: str = "auto", workers: int | None = 
         plans = [compile_job(j, s, at, readers=readers, sample=False) for j, s in zip(jobs, sources, strict=True)]
         for one in plans:
             for write in one.job.writes:
-                DatasetSink(write.target, write.format, write.options).check(one.schema, write.mode)
+                DatasetSink(write.target, write.format, write.options).check(one.written, write.mode)
         choice = choice_for(plans, engine, workers)
         return [_shown(one, at, choice) for one in plans]
 

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
     from connectors.base import Finish as Piece
     from connectors.base import Finished, Published, Requires, Source, WriteSession
     from etl.core.partition import Snapshot
-    from etl.engine.base import Cluster, EngineChoice, Handle
+    from etl.engine.base import BackendName, Cluster, EngineChoice, Handle
     from etl.planning.jobs import Job, Write
     from etl.run.progress import Progress
     from etl.run.state import Effect, Event, PartKey, PieceKey, WorkKey
@@ -132,12 +132,16 @@ def open_sources(jobs: Sequence[Job], /) -> list[Source]:
 def choice_for(plans: Sequence[JobPlan], engine: str, workers: int | None, /) -> EngineChoice:
     """The engine for all parts of these plans."""
     at_once = [n for p in plans for n in (p.facts.readers, p.source.capabilities.max_parallel) if n is not None]
+    steps = [p.steps for p in plans if p.steps is not None]
     return select.choose(
         engine,
         python_rows=any(p.source.capabilities.python_rows for p in plans),
         parts=sum(len(p.parts.parts) for p in plans),
         workers=workers,
         at_once=min(at_once, default=None),
+        frames=bool(steps),
+        input_bytes=sum(p.facts.bytes for p in plans),
+        here=any(one.local for one in steps),
     )
 
 
@@ -193,7 +197,16 @@ class _Execution:
 
         def attach_all(at: Snapshot) -> None:
             at_once = select.readers(self._workers)
-            choice = select.choose(self._engine, python_rows=True, parts=at_once, workers=self._workers, at_once=None)
+            steps = [job.steps for job in self._jobs if job.steps is not None]
+            choice = select.choose(
+                self._engine,
+                python_rows=True,
+                parts=at_once,
+                workers=self._workers,
+                at_once=None,
+                frames=bool(steps),
+                here=any(one.local for one in steps),
+            )
             self._cluster = self._open(stack, choice)
             for source in self._sources:
                 self._cluster.everywhere(source.attach, at)
@@ -246,7 +259,7 @@ class _Execution:
                 if choice.kind == "threads":
                     stack.callback(_end_early, plans[0].source, at, self._state.id)
                     for key in tasks.keys()[: choice.slots]:
-                        early.begin(tasks.task(key, 1))
+                        early.begin(tasks.task(key, 1, choice.backend))
                 cluster = self._cluster = self._open(handles, choice)
             bench = _Bench(tasks, cluster, self._progress, self._state)
             counting = WholeCount(plans, at)
@@ -269,13 +282,13 @@ class _Execution:
         sinks = [[_sink(write, gathered) for write in plan.job.writes] for plan in plans]
         for plan, row in zip(plans, sinks, strict=True):
             for sink, write in zip(row, plan.job.writes, strict=True):
-                sink.check(plan.schema, write.mode)
+                sink.check(plan.written, write.mode)
         sessions: list[list[WriteSession]] = []
         for plan, row in zip(plans, sinks, strict=True):
             opened: list[WriteSession] = []
             sessions.append(opened)
             for sink, write in zip(row, plan.job.writes, strict=True):
-                session = sink.begin(self._state.id, plan.schema, write.mode)
+                session = sink.begin(self._state.id, plan.written, write.mode)
                 stack.callback(session.abort)
                 opened.append(session)
         return sessions
@@ -421,8 +434,8 @@ class _Tasks:
         """All parts, in order."""
         return tuple((j, p.index) for j, plan in enumerate(self.plans) for p in plan.parts.parts)
 
-    def task(self, key: PartKey, attempt: int) -> PartTask:
-        """An attempt at a part."""
+    def task(self, key: PartKey, attempt: int, backend: BackendName) -> PartTask:
+        """An attempt at a part, whose frames, if any, are made by `backend`."""
         job, index = key
         plan = self.plans[job]
         return PartTask(
@@ -435,6 +448,7 @@ class _Tasks:
             schema=plan.arriving,
             sessions=tuple(self.sessions[job]),
             go=self.go,
+            steps=None if plan.steps is None else replace(plan.steps, backend=backend),
         )
 
 
@@ -529,7 +543,7 @@ class _Bench:
             piece = PieceTask(self.tasks.run_id, self.tasks.go, key, attempt, self.pieces[key])
             name, handle = piece.key(), self.cluster.submit(run_piece, piece, key=piece.key())
         else:
-            part = self.tasks.task(key, attempt)
+            part = self.tasks.task(key, attempt, self.cluster.choice.backend)
             name, handle = part.key(), self.cluster.submit(run_part, part, key=part.key())
         self.handles[name] = (key, attempt, handle)
 

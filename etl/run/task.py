@@ -8,19 +8,21 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
-from etl.core.errors import CountMismatch
+from etl.core.errors import Cancelled, CountMismatch
 from etl.engine.events import teller
 from etl.run import early
 from etl.run.channel import pump
+from etl.run.frames import Made, through
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Generator, Iterator, Mapping
 
     import pyarrow as pa
 
     from connectors.base import Finish, Finished, Source, Staged, WriteSession
     from etl.core.partition import Partition, Snapshot
     from etl.core.schema import Schema
+    from etl.planning.steps import Steps
 
 TELL_SECONDS = 0.25
 """Between two progress reports of one part."""
@@ -47,6 +49,8 @@ class PartTask:
     sessions: tuple[WriteSession, ...]
     go: int = 1
     """A run reads all parts once more on a new snapshot, or with wider decimals."""
+    steps: Steps | None = None
+    """What happens to the rows before they are staged."""
 
     def key(self) -> str:
         """The task's name on the cluster: new for every attempt of every go."""
@@ -69,6 +73,10 @@ class PartResult:
     rounded: Mapping[str, int]
     warnings: tuple[str, ...]
     how: str
+    rows_made: int | None = None
+    """Rows that the steps gave for those read; None without steps."""
+    steps_seconds: float = 0.0
+    """In the function of the steps."""
 
 
 def run_part(task: PartTask, /) -> PartResult:
@@ -93,7 +101,13 @@ def run_part(task: PartTask, /) -> PartResult:
             told[:] = [now, 0, 0]
 
     writers = [partial(session.stage, task.part, task.attempt) for session in task.sessions]
-    staged = pump(batches, writers, stopped=mark.is_set, passed=passed)
+    made = None
+    if task.steps is None:
+        staged = pump(batches, writers, stopped=mark.is_set, passed=passed)
+    else:
+        made = Made()
+        given = _told_of(batches, mark.is_set, passed)
+        staged = pump(through(given, task.steps, task.part, made), writers, stopped=mark.is_set, passed=_unheard)
     tell(int(told[1]), int(told[2]))
     counted = tally.rows if tally.counted is None else tally.counted
     if tally.rows != counted:
@@ -101,10 +115,14 @@ def run_part(task: PartTask, /) -> PartResult:
             f"the server counted {counted} rows, {tally.rows} were read",
             hint="Run again; report it if it happens twice.",
         )
+    if made is not None and made.given != tally.rows:
+        raise CountMismatch(f"{tally.rows} rows were read, the function was given {made.given}")
+    rows = tally.rows if made is None else made.rows
     for one in staged:
         written = one.rows + sum(one.dropped.values())
-        if written != tally.rows:
-            raise CountMismatch(f"{tally.rows} rows were read, {written} were written or dropped by a policy")
+        if written != rows:
+            how = "read" if made is None else "given by the function"
+            raise CountMismatch(f"{rows} rows were {how}, {written} were written or dropped by a policy")
     return PartResult(
         job=task.job,
         part=task.part,
@@ -116,9 +134,35 @@ def run_part(task: PartTask, /) -> PartResult:
         seconds=time.monotonic() - started,
         special=tally.special,
         rounded=tally.rounded,
-        warnings=tuple(tally.warnings),
+        warnings=(*tally.warnings, *(() if made is None else made.warnings)),
         how=tally.how,
+        rows_made=None if made is None else made.rows,
+        steps_seconds=0.0 if made is None else made.seconds,
     )
+
+
+def _told_of(
+    batches: Iterator[pa.RecordBatch], stopped: Callable[[], bool], passed: Callable[[pa.RecordBatch], None]
+) -> Generator[pa.RecordBatch, None, None]:
+    """The same batches, of which progress is told as they arrive: the function gets none before it has all.
+
+    Raises:
+        Cancelled: The run was stopped meanwhile.
+    """
+    try:
+        for batch in batches:
+            if stopped():
+                raise Cancelled("the run was stopped")
+            passed(batch)
+            yield batch
+    finally:
+        close = getattr(batches, "close", None)
+        if close is not None:
+            close()
+
+
+def _unheard(_: pa.RecordBatch) -> None:
+    """What the function gives is no progress of reading."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -117,10 +117,12 @@ def check_counts(staged: Sequence[Staged], requires: Requires, target: str, /) -
             )
         dropped = sum(one.dropped.values())
         counted = record.rows_read if record.rows_counted is None else record.rows_counted
-        if not (counted == record.rows_read == one.rows + dropped and record.rows == one.rows):
+        made = record.rows_read if record.rows_made is None else record.rows_made
+        if not (counted == record.rows_read and made == one.rows + dropped and record.rows == one.rows):
+            by = "" if record.rows_made is None else f"{made} came out of the function, "
             raise CountMismatch(
                 f"partition {record.index} of {target}: the store counted {record.rows_counted} rows, "
-                f"{record.rows_read} were read, {one.rows} written and {dropped} left out by policy",
+                f"{record.rows_read} were read, {by}{one.rows} written and {dropped} left out by policy",
                 hint="Nothing was published. Run it again.",
                 partition=record.index,
             )

@@ -1,0 +1,38 @@
+"""What happens to the rows of a part between reading and staging: a user's function, then what was fitted."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from etl.core.schema import Schema
+
+if TYPE_CHECKING:
+    from etl.engine.base import BackendName
+    from etl.planning.function import FunctionRef
+
+
+@dataclass(frozen=True, slots=True)
+class Steps:
+    """A picklable value; planned once, carried out in every worker, once for each part.
+
+    Attributes:
+        function: Called with the part as one frame, gives one frame; None: the rows stay as they are.
+        backend: What makes the frames. The run says it, when its engine is known.
+        given: Of the rows that the source hands out; empty until planned.
+        returns: Of the rows that the steps give, found on frames of no rows; empty until planned.
+        fitted: What was fitted and is applied after the function, in order.
+        cpu_fallback: Whether a part that is too large for a GPU in every size may be made by pandas.
+    """
+
+    function: FunctionRef | None = None
+    backend: BackendName = "pandas"
+    given: Schema = field(default_factory=lambda: Schema(()))
+    returns: Schema = field(default_factory=lambda: Schema(()))
+    fitted: tuple[object, ...] = ()
+    cpu_fallback: bool = False
+
+    @property
+    def local(self) -> bool:
+        """Whether only the process that defined the function can call it."""
+        return self.function is not None and not self.function.file
