@@ -1,4 +1,4 @@
-"""The rules on lines that pandas and cuDF understand differently: what is flagged, its rewrite, and what is left alone."""
+"""Lines that pandas and cuDF understand differently: what is flagged, its rewrite, and what is left alone."""
 
 from __future__ import annotations
 
@@ -213,7 +213,8 @@ def test_functions_that_are_called_are_looked_at_where_they_stand() -> None:
     source = f"{HEAD}{before}\ndef f(df):\n    return ranked(df[['name']])\n"
     (one,) = lint.check(source, "f", rowwise=True)
     assert (one.rule, source.splitlines()[one.line - 1].strip()) == ("L1", "return frame.groupby('name').size()")
-    assert str(one).startswith(f"line {one.line}: L1: groups have the order") and "sort=True" in str(one)
+    assert str(one).startswith(f"line {one.line}: L1: groups have the order")
+    assert "sort=True" in str(one)
 
 
 def test_a_function_that_calls_itself_ends() -> None:
