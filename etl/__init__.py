@@ -6,17 +6,42 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from etl.api import read_sql
+    from etl.api import pipeline, read_sql
     from etl.core import errors
+    from etl.core.errors import Retry
+    from etl.planning.endpoints import SQL, Parquet, Read, Tensors
+    from etl.planning.schedule import after, cron, every
     from etl.tensors.dataset import open_dataset
 
 __version__ = "0.1.0.dev0"
 
-__all__ = ["errors", "open_dataset", "read_sql"]
+__all__ = [
+    "SQL",
+    "Parquet",
+    "Read",
+    "Retry",
+    "Tensors",
+    "after",
+    "cron",
+    "errors",
+    "every",
+    "open_dataset",
+    "pipeline",
+    "read_sql",
+]
 
 _DOOR = {
+    "SQL": ("etl.planning.endpoints", "SQL"),
+    "Parquet": ("etl.planning.endpoints", "Parquet"),
+    "Read": ("etl.planning.endpoints", "Read"),
+    "Retry": ("etl.core.errors", "Retry"),
+    "Tensors": ("etl.planning.endpoints", "Tensors"),
+    "after": ("etl.planning.schedule", "after"),
+    "cron": ("etl.planning.schedule", "cron"),
     "errors": ("etl.core.errors", None),
+    "every": ("etl.planning.schedule", "every"),
     "open_dataset": ("etl.tensors.dataset", "open_dataset"),
+    "pipeline": ("etl.api", "pipeline"),
     "read_sql": ("etl.api", "read_sql"),
 }
 """Public name → its module and its name there (None: the module itself), imported when first asked for."""

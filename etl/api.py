@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from contextlib import closing
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -12,6 +12,8 @@ from connectors import registry
 from connectors.base import Query, Tally
 from etl.core.errors import EtlError
 from etl.core.partition import Partition, Whole
+from etl.planning.definition import define
+from etl.planning.function import where_called
 from etl.run.channel import ReadAhead
 from etl.run.early import BATCH_BYTES
 from etl.run.places import attach_nobody, place
@@ -20,14 +22,20 @@ from etl.tensors.collect import collected
 from etl.tensors.frameworks import require_torch
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 
     import pandas as pd
 
     from connectors.base import Cast, Source, Special
     from etl.core.partition import Snapshot
     from etl.core.schema import Schema
+    from etl.planning.definition import Pipeline
+    from etl.planning.endpoints import SinkWish, SourceWish
+    from etl.planning.schedule import Schedule
     from etl.tensors.batch import Batch
+
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,3 +156,111 @@ def read_sql(
         cast=cast,
     )
     return Rows(registry.connector(at.scheme).source(at, query))
+
+
+@dataclass(frozen=True, slots=True)
+class Defined(Generic[P, R]):
+    """A pipeline on a function; called, it is the plain function.
+
+    Attributes:
+        pipeline: The pipeline as a value.
+        function: The function as the user wrote it.
+    """
+
+    pipeline: Pipeline
+    function: Callable[P, R]
+
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        """The function itself, with frames of your own: nothing is read or written."""
+        return self.function(*args, **kwargs)
+
+    def __repr__(self) -> str:
+        return repr(self.pipeline)
+
+
+@dataclass(frozen=True, slots=True)
+class Definition:
+    """What `pipeline(...)` gives: put on a function it makes its pipeline; with a name it is one without a function."""
+
+    name: str | None
+    sources: Mapping[str, SourceWish]
+    sink: SinkWish
+    rowwise: bool
+    schedule: Schedule | Sequence[Schedule] | None
+    params: Mapping[str, object] | None
+    retries: int
+    cpu_fallback: bool
+    place: tuple[str, int]
+    _made: list[Pipeline] = field(default_factory=list, compare=False, repr=False)
+
+    def __call__(self, function: Callable[P, R], /) -> Defined[P, R]:
+        """The pipeline of a function, whose parameters are the sources.
+
+        Raises:
+            ConfigError: Something is wrong with it; the pipeline is named.
+        """
+        return Defined(self._define(function), function)
+
+    @property
+    def function(self) -> None:
+        """Rows pass straight through."""
+        return
+
+    @property
+    def pipeline(self) -> Pipeline:
+        """The pipeline without a function, whose one source passes straight through.
+
+        Raises:
+            ConfigError: It has no name, several sources, or is rowwise.
+        """
+        if not self._made:
+            self._made.append(self._define(None))
+        return self._made[0]
+
+    def _define(self, function: Callable[..., Any] | None) -> Pipeline:
+        return define(
+            name=self.name,
+            sources=self.sources,
+            sink=self.sink,
+            function=function,
+            rowwise=self.rowwise,
+            schedule=self.schedule,
+            params=self.params,
+            retries=self.retries,
+            cpu_fallback=self.cpu_fallback,
+            place=self.place,
+        )
+
+
+def pipeline(
+    *,
+    sources: Mapping[str, SourceWish],
+    sink: SinkWish,
+    name: str | None = None,
+    rowwise: bool = False,
+    schedule: Schedule | Sequence[Schedule] | None = None,
+    params: Mapping[str, object] | None = None,
+    retries: int = 3,
+    cpu_fallback: bool = False,
+) -> Definition:
+    """Define a pipeline: a decorator for its function, or, with a name and one source, the pipeline itself.
+
+    Nothing is connected to, read or written.
+
+    Args:
+        sources: The function's parameters → `SQL(…)`, `Read(…)` or a `pyarrow.Table`.
+        sink: `Tensors(…)` or `Parquet(…)`.
+        name: None: the function's name.
+        rowwise: Call the function once per partition with a plain frame; else once, with Dask collections.
+        schedule: `cron(…)`, `every(…)`, `after(…)`, or a list of them; kept for a service.
+        params: Name → type, (type, default) or a default: `:name` in queries, `{name}` in the target.
+        retries: More tries of a partition after its first, up to 100.
+        cpu_fallback: Whether a partition that is too large for a GPU in every size may be made by pandas.
+
+    Raises:
+        ConfigError: Something is wrong; of a decorator when it is put on the function.
+    """
+    made = Definition(name, sources, sink, rowwise, schedule, params, retries, cpu_fallback, where_called())
+    if name is not None and len(sources) == 1 and not rowwise:
+        made.pipeline  # noqa: B018 - what is wrong is said where it stands
+    return made

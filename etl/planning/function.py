@@ -100,6 +100,13 @@ def reference(function: Callable[..., Any], /) -> FunctionRef:
     return ref
 
 
+def where_called() -> tuple[str, int]:
+    """File and line of whoever called the function that asks; ("", 0) where that is no file."""
+    frame = sys._getframe(2)  # noqa: SLF001 - the way of the standard library's own warnings and loggers
+    file = _file_of(frame.f_code.co_filename)
+    return (file, frame.f_lineno) if file else ("", 0)
+
+
 def sha256_of(file: str, /) -> str:
     """The SHA-256 of a file's bytes as hex digits; "" when it cannot be read."""
     try:
