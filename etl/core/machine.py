@@ -112,6 +112,15 @@ def _copy_bytes(builder: Any, args: Any) -> Any:
     return ir.Constant(WORD, 0)
 
 
+def _prefetch(builder: Any, args: Any) -> Any:
+    number = ir.IntType(32)
+    kind = ir.FunctionType(ir.VoidType(), [BYTES, number, number, number])
+    call = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")
+    # To read, to be kept in all caches, of data: https://llvm.org/docs/LangRef.html#llvm-prefetch-intrinsic
+    builder.call(call, [builder.inttoptr(args[0], BYTES), number(0), number(3), number(1)])
+    return ir.Constant(WORD, 0)
+
+
 load8 = _load(8, swap=False, signed=False)
 be16 = _load(16, swap=True)
 be32 = _load(32, swap=True)
@@ -143,6 +152,8 @@ copy16 = _two(_copy16)
 """Copy 16 bytes to the first address from the second."""
 copy_bytes = _three(_copy_bytes)
 """Copy to the first address from the second so many bytes."""
+prefetch = _one(_prefetch)
+"""Ask for the memory at an address, without waiting for it."""
 
 
 def _apart(builder: Any, _args: Any) -> Any:

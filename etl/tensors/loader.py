@@ -633,7 +633,7 @@ class _Windowed:
                 window = self._window(piece.lane, number)
                 chosen = window.order.result()[low:high]
                 for name, source in window.memory.room.items():
-                    np.take(source, chosen, axis=0, out=out[name][at : at + high - low], mode="clip")
+                    shuffling.take(source, chosen, out[name][at : at + high - low])
                 for tag, future in window.lists.items():
                     lists[tag].append(_chosen(*future.result(), chosen))
                 at += high - low

@@ -1,12 +1,12 @@
-"""Permutations of a loader's windows by a compiled sort, once rows are many.
+"""Permutations of a loader's windows, and rows out of them, by compiled loops once rows are many.
 
-The results are those of `order.permutation`, in half the time.
+The results are those of `order.permutation` and `numpy.take`, sooner.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -25,6 +25,9 @@ VERY_MANY = 1 << 28
 _LEAST, _MOST = 1 << 10, 1 << 24
 """Rows of a permutation below which NumPy is as fast, and above which two passes leave too much undone."""
 
+_LINE = 64
+"""Bytes of a cache line: of longer rows NumPy's copy finds the lines as soon."""
+
 
 def loaded(*, compiling: bool) -> Calls | None:
     """The loops by name; None where they are not on disk and are not to be compiled."""
@@ -33,7 +36,7 @@ def loaded(*, compiling: bool) -> Calls | None:
     loops = native.Loops(
         "shuffling",
         "etl.tensors.shuffle_loops",
-        {"permuted": 7},
+        {"permuted": 7, "taken": 5},
         (Path(__file__).resolve().with_name("shuffle_loops.py"), native.MACHINE),
         vectorized=True,
     )
@@ -60,6 +63,16 @@ def permuted(rows: int, key: int, room: NDArray[np.int64], /) -> NDArray[np.int6
     return permutation(rows, key)
 
 
+def take(source: NDArray[Any], places: NDArray[np.int64], out: NDArray[Any], /) -> None:
+    """Rows of a C-contiguous array at places inside it, into an array of their shape."""
+    width = source.strides[0]
+    calls = earned.calls(0) if width % 16 == 0 and width <= _LINE and len(places) else None
+    if calls is None:
+        np.take(source, places, axis=0, out=out, mode="clip")
+    else:
+        calls["taken"](_at(out), _at(source), _at(places), len(places), width)
+
+
 def _bits(rows: int) -> int:
     return max(1, (rows - 1).bit_length())
 
@@ -69,5 +82,5 @@ def _digits(rows: int) -> int:
     return min((_bits(rows) + 1) // 2, 11)
 
 
-def _at(array: NDArray[np.int64]) -> int:
+def _at(array: NDArray[Any]) -> int:
     return int(array.__array_interface__["data"][0])

@@ -1,4 +1,4 @@
-"""The compiled permutation is that of the formula, whatever the rows, the key and what the memory held before."""
+"""The compiled loops give what formula and NumPy give, whatever the rows, the key and what the memory held before."""
 
 from __future__ import annotations
 
@@ -54,6 +54,17 @@ def test_outputs_that_share_their_high_bits_are_told_apart_by_the_formula(monkey
 
     monkeypatch.setattr(shuffling, "earned", Earned(lambda compiling: {"permuted": alike}, 0, 1))  # noqa: ARG005
     assert (shuffling.permuted(5000, 3, shuffling.room_for(5000)) == permutation(5000, 3)).all()
+
+
+@given(st.sampled_from([1, 2, 3, 4, 8, 12, 16, 17, 20]), st.integers(0, 300), st.data())
+def test_rows_are_those_that_numpy_takes(columns: int, count: int, data: st.DataObject) -> None:
+    rows = data.draw(st.integers(1, 500))
+    source = np.arange(rows * columns, dtype=np.float32).reshape(rows, columns)
+    places = np.array(data.draw(st.lists(st.integers(0, rows - 1), min_size=count, max_size=count)), np.int64)
+    out = np.full((count + 2, columns), -1, np.float32)
+    shuffling.take(source, places, out[1:-1])
+    assert (out[1:-1] == source[places]).all()
+    assert (out[[0, -1]] == -1).all(), "rows beside those asked for were written"
 
 
 def without(reason: type[Exception]) -> Callable[..., Calls | None]:
