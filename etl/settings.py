@@ -203,6 +203,12 @@ def launched(environment: Mapping[str, str] | None = None, /) -> tuple[int, int]
     return int(rank), int(world)
 
 
+def pipelines_folder(environment: Mapping[str, str] | None = None, /) -> Path:
+    """The folder of pipelines: `$CUETL_PIPELINES`, else `./pipelines`."""
+    at = os.environ if environment is None else environment
+    return Path(at.get("CUETL_PIPELINES") or "pipelines").expanduser()
+
+
 def endpoint(source: str, /, *, at: Settings | None = None) -> Endpoint:
     """The endpoint of a source as the user typed it: a URL, or the name of a connection.
 

@@ -107,7 +107,7 @@ def define(
     """
     named = getattr(function, "__name__", "") if name is None else name
     owner = f"pipeline {named}" if named else "a pipeline"
-    if name is not None and (not isinstance(name, str) or not name.strip() or any(c in name for c in "/\\:\0")):
+    if name is not None and not _is_name(name):
         raise ConfigError(f"{owner}: {name!r} cannot be its name", hint="Use letters, digits, _ and -.")
     if not named:
         raise ConfigError(
@@ -147,6 +147,10 @@ def define(
         line,
         sha256_of(file) if file else "",
     )
+
+
+def _is_name(name: object) -> bool:
+    return isinstance(name, str) and bool(name.strip()) and not any(c in name for c in "/\\:\0")
 
 
 def _check_sources(owner: str, sources: object) -> None:
@@ -250,7 +254,7 @@ def _check_use(owner: str, params: Parameters, sources: Mapping[str, SourceWish]
 
 def _schedules(owner: str, schedule: object) -> tuple[Schedule, ...]:
     several = isinstance(schedule, Sequence) and not isinstance(schedule, str)
-    listed = () if schedule is None else tuple(schedule) if several else (schedule,)  # type: ignore[arg-type]
+    listed: tuple[Any, ...] = () if schedule is None else tuple(schedule) if several else (schedule,)  # type: ignore[arg-type]
     for one in listed:
         if not isinstance(one, get_args(Schedule)):
             hint = f'Did you mean cron("{one}")?' if isinstance(one, str) else "Schedules are cron, every and after."

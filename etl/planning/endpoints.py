@@ -361,7 +361,7 @@ def _source_words(kind: str, wish: SQL | Read) -> None:
     Raises:
         ConfigError: One is not; it is named.
     """
-    if not isinstance(wish.connection, str) or not wish.connection.strip():
+    if not _is_text(wish.connection):
         raise ConfigError(
             f"the connection of {kind}() is {wish.connection!r}", hint="Name a connection of cuetl.toml, or give a URL."
         )
@@ -387,7 +387,7 @@ def _sink_words(kind: str, sink: SinkWish) -> None:
     Raises:
         ConfigError: One is not; it is named.
     """
-    if not isinstance(sink.to, str) or not sink.to.strip():
+    if not _is_text(sink.to):
         raise ConfigError(f"the target of {kind}() is {sink.to!r}", hint="Give the folder of the dataset.")
     if "://" in sink.to:
         raise ConfigError(f"{kind}({sink.to!r}): it is not a local folder", hint="Give a local folder.")
@@ -411,8 +411,12 @@ def _sink_words(kind: str, sink: SinkWish) -> None:
 
 
 def _text(kind: str, what: str, value: object) -> None:
-    if value is not None and (not isinstance(value, str) or not value.strip()):
+    if value is not None and not _is_text(value):
         raise ConfigError(f"{kind}: {what} is {value!r}, which is no text")
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
 
 
 def _switch(kind: str, what: str, value: object) -> None:

@@ -227,8 +227,10 @@ def _place(path: Path, error: BaseException) -> tuple[str, int, str]:
     frames = traceback.extract_tb(error.__traceback__)
     mine = [f for f in frames if f.filename == str(path)]
     inner = [f for f in frames if Path(f.filename).parent == path.parent]
-    last = (inner or mine or [None])[-1]
-    return (str(path), 0, "") if last is None else (last.filename, last.lineno or 0, (last.line or "").strip())
+    if not inner and not mine:
+        return str(path), 0, ""
+    last = (inner or mine)[-1]
+    return last.filename, last.lineno or 0, (last.line or "").strip()
 
 
 def _spelling(error: BaseException) -> str:

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from functools import cache
+from types import GenericAlias
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args, get_origin
 from urllib.parse import quote
 
@@ -25,6 +26,7 @@ RESERVED = ("engine", "resume", "record")
 """Names that `run` and `plan` take for themselves."""
 
 SCALARS = (int, float, bool, str, date, datetime, Decimal)
+_VALUE = "value"
 _ISO_DATE = re.compile(r"\d{4}-\d{2}-\d{2}", re.ASCII)
 _ISO_MOMENT = re.compile(r"\d{4}-\d{2}-\d{2}([T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?)?", re.ASCII)
 _WHOLE = re.compile(r"\s*[+-]?\d+\s*", re.ASCII)
@@ -99,7 +101,7 @@ def declared(params: Mapping[str, object], owner: str, /) -> Parameters:
     """
     found: dict[str, Parameter] = {}
     for name, said in params.items():
-        if not isinstance(name, str) or not name.isidentifier() or keyword.iskeyword(name):
+        if not is_name(name):
             raise ConfigError(f"{owner}: {name!r} cannot be a parameter's name", hint="Use letters, digits and _.")
         if name in RESERVED:
             raise ConfigError(
@@ -141,7 +143,7 @@ def _type_of(value: object) -> Any:
     """The type of a bare default; None: none that is known. An empty list does not say what it is a list of."""
     if isinstance(value, list):
         kinds = {type(one) for one in value}
-        return list[kinds.pop()] if len(kinds) == 1 else None  # type: ignore[misc] - made from a value
+        return GenericAlias(list, (kinds.pop(),)) if len(kinds) == 1 else None
     return type(value) if type(value) in SCALARS else None
 
 
@@ -151,13 +153,18 @@ def checked(parameter: Parameter, value: object, /) -> object:
     Raises:
         ValueError: It is none, in words.
     """
-    model = _model(parameter.type)
     try:
-        return model.model_validate({"value": value}).value  # type: ignore[attr-defined] - of the model made below
+        found: object = getattr(_model(parameter.type).model_validate({_VALUE: value}), _VALUE)
     except ValidationError as error:
         said = error.errors()[0]
         why = said.get("ctx", {}).get("error")
         raise ValueError(str(why) if why is not None else f"it is no {parameter.words}") from None
+    return found
+
+
+def is_name(name: object, /) -> bool:
+    """Whether Python takes it as the name of an argument."""
+    return isinstance(name, str) and name.isidentifier() and not keyword.iskeyword(name)
 
 
 @cache
@@ -166,7 +173,7 @@ def _model(kind: Any) -> type[BaseModel]:
     inner = get_args(kind)[0] if get_origin(kind) is list else kind
     one: Any = Annotated[inner, BeforeValidator(lambda value: _plain(value, inner))]
     whole: Any = Annotated[list[one], BeforeValidator(_items)] if get_origin(kind) is list else one
-    return create_model("Value", __config__=ConfigDict(extra="forbid"), value=(whole, Field()))
+    return create_model("Parameter", __config__=ConfigDict(extra="forbid"), value=(whole, Field()))
 
 
 def _items(value: object) -> object:

@@ -61,13 +61,13 @@ class Policy:
             ("missed_max", self.missed_max, self.missed == "all"),
             ("max_active", self.max_active, self.overlap == "allow"),
         ):
-            if value is not None and (type(value) is not int or value < 1):
+            if value is not None and not _whole(value, least=1):
                 raise ConfigError(f"{what} is {value!r}", hint="It is a whole number from 1 on.")
             if value is not None and not needs:
                 other = 'missed="all"' if what == "missed_max" else 'overlap="allow"'
                 raise ConfigError(f"{what} was given without {other}")
         for what, span in (("missed_within", self.missed_within), ("jitter", self.jitter)):
-            if span is not None and (not isinstance(span, timedelta) or span <= timedelta(0)):
+            if span is not None and not _positive(span):
                 raise ConfigError(f"{what} is {span!r}", hint="It is a timedelta above 0.")
         if self.missed == "all" and self.overlap == "skip":
             raise ConfigError('missed="all" and overlap="skip" were given together: what was missed would be skipped')
@@ -192,7 +192,7 @@ def every(
     policy = Policy(missed, missed_max, missed_within, overlap, max_active, jitter, _days(exclude), start)
     given = {"minutes": minutes, "hours": hours, "days": days, "weeks": weeks, "months": months}
     for what, number in given.items():
-        if type(number) is not int or number < 0:
+        if not _whole(number, least=0):
             raise ConfigError(f"every({what}={number!r})", hint="It is a whole number from 1 on.")
     step = {what: number for what, number in given.items() if number}
     clock, calendar = [w for w in step if w in _CLOCK], [w for w in step if w in _CALENDAR]
@@ -209,7 +209,7 @@ def every(
         raise ConfigError("every() has at= with elapsed time", hint="Use days=, or anchor= for where to count from.")
     if calendar and anchor is not None:
         raise ConfigError("every() has anchor= with steps of the calendar", hint="Use start= and at=.")
-    if anchor is not None and (not isinstance(anchor, datetime) or anchor.tzinfo is None):
+    if anchor is not None and not _aware(anchor):
         raise ConfigError(f"every(anchor={anchor!r})", hint="It is a datetime with a zone.")
     _zone(tz)
     return Every(step, at=_time(at), tz=tz, anchor=anchor, policy=policy)
@@ -246,11 +246,27 @@ def after(
     if not targets:
         raise ConfigError("after() names no dataset", hint='Write it as after("lake/orders").')
     for target in targets:
-        if not isinstance(target, str) or not target.strip():
+        if not _text(target):
             raise ConfigError(f"after({target!r}) is no dataset's folder")
         if targets.count(target) > 1:
             raise ConfigError(f"after() names {target} twice")
     return After(targets, policy=policy)
+
+
+def _whole(value: object, *, least: int) -> bool:
+    return type(value) is int and value >= least
+
+
+def _positive(span: object) -> bool:
+    return isinstance(span, timedelta) and span > timedelta(0)
+
+
+def _text(value: object) -> bool:
+    return isinstance(value, str) and bool(value.strip())
+
+
+def _aware(value: object) -> bool:
+    return isinstance(value, datetime) and value.tzinfo is not None
 
 
 def _fields(expression: object) -> str:
