@@ -80,11 +80,14 @@ class PandasBackend:
 
     def over(self, groups: Sequence[Sequence[str]], schema: Schema, /) -> Any:
         """See `Backend`."""
-        import dask.dataframe as dd  # noqa: PLC0415 # a second of imports that only whole-data pipelines need
+        import dask  # noqa: PLC0415 # a second of imports that only whole-data pipelines need
+        import dask.dataframe as dd  # noqa: PLC0415 # the same
 
         keep_nan_apart()
         meta = self.from_arrow(schema.to_arrow().empty_table(), schema)
-        return dd.from_map(_read, [tuple(one) for one in groups], schema=schema, meta=meta, enforce_metadata=False)
+        # Dask would turn `str` into pandas' other text dtype, on which comparisons with NULL have another result.
+        with dask.config.set({"dataframe.convert-string": False}):
+            return dd.from_map(_read, [tuple(one) for one in groups], schema=schema, meta=meta, enforce_metadata=False)
 
     def out_of_memory(self, error: BaseException, /) -> bool:
         """See `Backend`."""
