@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 from connectors.base import CutWish
 
 if TYPE_CHECKING:
-    from connectors.base import Endpoint, Mode, Query, Source
+    from collections.abc import Mapping
+
+    from connectors.base import Endpoint, Mode, PartRecord, Query, Sink, Source, SourceRecord
     from etl.planning.steps import Steps
     from etl.tensors.options import Format, WriteOptions
 
@@ -42,12 +44,28 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One dataset to publish at `target` in `format`."""
+    """One dataset to publish at `target` in `format`; with a `sink`, rows that go there and are no dataset."""
 
     target: str
     format: Format
     options: WriteOptions
     mode: Mode = "create"
+    sink: Sink | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Lineage:
+    """What the rows of a pass were made of, which its manifest lists in place of the files that it reads.
+
+    Attributes:
+        sources: The stores' own, with their snapshots.
+        parts: Of the sources.
+        warnings: Of reading them, and of the function.
+    """
+
+    sources: tuple[SourceRecord, ...]
+    parts: tuple[PartRecord, ...]
+    warnings: tuple[Mapping[str, object], ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,9 +77,11 @@ class Job:
         writes: What is published.
         steps: What happens to the rows of each part in between; None: they pass straight through.
         retries: More tries of a part after its first.
+        of: Where the rows come from, when what is read are the files of an earlier pass.
     """
 
     read: Reading
     writes: tuple[Write, ...]
     steps: Steps | None = None
     retries: int = RETRIES
+    of: Lineage | None = None

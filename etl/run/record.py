@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from connectors.base import PartRecord, Requires, SourceRecord
@@ -55,14 +55,21 @@ def required(kept: Kept, dataset: int, /) -> Requires:
     """What must hold when a dataset of the job is committed, and what is recorded with it."""
     results = kept.results
     read = sum(r.rows_read for r in results)
+    job = kept.plan.job
+    parts = tuple(_part(result, dataset, kept.attempts[result.part.index]) for result in results)
+    sources: tuple[SourceRecord, ...] = (_source(kept, dataset),)
+    warnings = kept.warnings
+    if job.of is not None:
+        sources, warnings = job.of.sources, each_once((*job.of.warnings, *warnings))
+        parts = (*job.of.parts, *(replace(one, source=job.read.name) for one in parts))
     return Requires(
         run_id=kept.run_id,
         rows=read if kept.whole is None else kept.whole,
-        sources=(_source(kept, dataset),),
-        parts=tuple(_part(result, dataset, kept.attempts[result.part.index]) for result in results),
+        sources=sources,
+        parts=parts,
         special=_sum2(r.special for r in results),
         rounded=_sum(r.rounded for r in results),
-        warnings=kept.warnings,
+        warnings=warnings,
         engine=kept.engine.name,
         workers=kept.engine.workers,
     )

@@ -1,0 +1,74 @@
+"""A bound pipeline as one run: which passes it takes, and what each reads and writes.
+
+Rows that pass straight through, and functions of one partition, are one pass. A function of whole data takes three:
+every source is read to spool files, the function works on collections over them, and its result is published.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from etl.core.errors import ConfigError
+from etl.planning.jobs import Job
+from etl.run import explain, runner, whole
+
+if TYPE_CHECKING:
+    from etl.planning.binding import Bound
+    from etl.run.progress import Progress
+    from etl.run.result import RunResult
+
+
+def run_pipeline(
+    bound: Bound,
+    /,
+    *,
+    run_id: str,
+    engine: str = "auto",
+    workers: int | None = None,
+    progress: Progress | None = None,
+    resume: str | None = None,
+) -> RunResult:
+    """Run a pipeline and publish its dataset; nothing is published unless all of it is whole.
+
+    Args:
+        bound: With its parameters.
+        run_id: Names the run on the store and in file names.
+        engine: "auto", "cpu", "gpu" or a scheduler's address.
+        workers: Worker processes; None: by the cores of this machine.
+        progress: Told what happens.
+        resume: The run whose finished parts are taken up; None: all is read anew.
+
+    Raises:
+        Cancelled: Ctrl-C; nothing is left.
+        EtlError: What failed, on which part, in which line of the function.
+    """
+    if is_whole(bound):
+        if resume is not None:
+            raise ConfigError(
+                f"pipeline {bound.pipeline.name} works on whole data, and such a run is not resumed",
+                hint="Run it anew, or make its function rowwise.",
+            )
+        return whole.run(bound, run_id=run_id, engine=engine, workers=workers, progress=progress)
+    return runner.run([one_job(bound)], run_id=run_id, engine=engine, workers=workers, progress=progress)[0]
+
+
+def plan_pipeline(bound: Bound, /, *, engine: str = "auto", workers: int | None = None) -> dict[str, object]:
+    """What `--plan` shows. Reads catalogues, statistics and EXPLAIN only; writes nothing.
+
+    Raises:
+        EtlError: What a run would refuse before it reads.
+    """
+    if is_whole(bound):
+        return whole.plan(bound, engine=engine, workers=workers)
+    return explain.plan([one_job(bound)], engine=engine, workers=workers)[0]
+
+
+def is_whole(bound: Bound, /) -> bool:
+    """Whether a function is called once, with collections."""
+    return bound.pipeline.function is not None and not bound.pipeline.rowwise
+
+
+def one_job(bound: Bound, /) -> Job:
+    """The one pass of a pipeline without a function, or with one of each part."""
+    (reading,) = bound.readings.values()
+    return Job(reading, (bound.write,), steps=bound.steps, retries=bound.pipeline.retries)
