@@ -9,6 +9,7 @@ if TYPE_CHECKING:
     from etl.api import pipeline, read_sql
     from etl.core import errors
     from etl.core.errors import Retry
+    from etl.engine import frames
     from etl.planning.endpoints import SQL, Parquet, Read, Tensors
     from etl.planning.schedule import after, cron, every
     from etl.tensors.dataset import open_dataset
@@ -25,6 +26,7 @@ __all__ = [
     "cron",
     "errors",
     "every",
+    "frames",
     "open_dataset",
     "pipeline",
     "read_sql",
@@ -40,6 +42,7 @@ _DOOR = {
     "cron": ("etl.planning.schedule", "cron"),
     "errors": ("etl.core.errors", None),
     "every": ("etl.planning.schedule", "every"),
+    "frames": ("etl.engine.frames", None),
     "open_dataset": ("etl.tensors.dataset", "open_dataset"),
     "pipeline": ("etl.api", "pipeline"),
     "read_sql": ("etl.api", "read_sql"),
