@@ -7,4 +7,5 @@ pytest_plugins = [
     "tests.fix_mariadb",
     "tests.fix_proxy",
     "tests.fix_frameworks",
+    "tests.fix_gpuwheels",
 ]
