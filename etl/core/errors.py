@@ -137,6 +137,13 @@ class WorkerLost(EngineError):
     retry = "transient"
 
 
+class DeviceOutOfMemory(EngineError):
+    """A frame did not fit into memory, of a device or of the host: the part is halved, never tried again as it is."""
+
+    code = "out_of_memory"
+    retry = "memory"
+
+
 class RunError(EtlError):
     """A run could not be carried through."""
 

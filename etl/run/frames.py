@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
-from etl.core.errors import EtlError
+from etl.core.errors import DeviceOutOfMemory, EtlError
 from etl.engine.backends import backend
 from etl.planning.calling import called, defined_at
 from etl.run.early import BATCH_BYTES
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
 
     from etl.core.partition import Partition
+    from etl.engine.base import Backend
+    from etl.planning.function import FunctionRef
     from etl.planning.steps import Steps
 
 
@@ -54,6 +57,7 @@ def through(
     Raises:
         UserCodeError: The function failed, or gave no frame.
         SchemaError: It gave other columns than planned; the column, what was planned and what it gave are named.
+        DeviceOutOfMemory: The frame, or what was made of it, did not fit; the part should be halved.
     """
     with closing(batches):
         table = pa.Table.from_batches(batches, steps.given.to_arrow())
@@ -63,19 +67,51 @@ def through(
         made.rows = table.num_rows
         yield from table.to_batches()
         return
+    figures = _figures(table)
     frames = backend(steps.backend)
-    frame = frames.from_arrow(table, steps.given)
+    out: pa.Table | DeviceOutOfMemory
+    try:
+        out = _one_frame(table, steps, frames, ref, part, made)
+    except BaseException as error:
+        if not frames.out_of_memory(error):
+            raise
+        out = _out_of_memory(error, frames.name, figures)
     del table
+    if isinstance(out, DeviceOutOfMemory):
+        # Outside of the handler nothing holds the frames any more: what they took is free before the halves come.
+        gc.collect()
+        raise out
+    made.rows = out.num_rows
+    size = max(1, BATCH_BYTES * out.num_rows // max(1, out.nbytes))
+    yield from out.to_batches(max_chunksize=size)
+
+
+def _one_frame(
+    table: pa.Table, steps: Steps, frames: Backend, ref: FunctionRef, part: Partition, made: Made
+) -> pa.Table:
+    frame = frames.from_arrow(table, steps.given)
     started = time.monotonic()
     result, said = called(ref, frame, watch=part.index == 0)
     made.seconds = time.monotonic() - started
     made.warnings += said
     del frame
     try:
-        out = frames.to_arrow(result, steps.returns)
+        return frames.to_arrow(result, steps.returns)
     except EtlError as error:
         raise error.at(defined_at(ref)) from error
-    del result
-    made.rows = out.num_rows
-    size = max(1, BATCH_BYTES * out.num_rows // max(1, out.nbytes))
-    yield from out.to_batches(max_chunksize=size)
+
+
+def _figures(table: pa.Table) -> str:
+    """How large a part is, and which column takes most."""
+    largest = max(table.column_names, key=lambda name: table.column(name).nbytes, default="")
+    share = f", {table.column(largest).nbytes >> 10} of them in {largest}" if largest else ""
+    return f"{table.num_rows} rows, {table.nbytes >> 10} KiB as Arrow{share}"
+
+
+def _out_of_memory(error: BaseException, backend_name: str, figures: str) -> DeviceOutOfMemory:
+    words = " ".join(str(error).split())
+    return DeviceOutOfMemory(
+        f"memory ran out in a frame of {backend_name} ({figures}): {words or type(error).__name__}",
+        hint="Cut it smaller (partitions, partition_bytes, or partition_column where it is one part), or use fewer "
+        "workers.",
+    )

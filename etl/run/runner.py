@@ -31,6 +31,7 @@ from etl.core.partition import describe
 from etl.core.secrets import SecretRef
 from etl.engine import select
 from etl.planning.compile import JobPlan, compile_job
+from etl.planning.halving import halves
 from etl.run import early
 from etl.run.count import WholeCount
 from etl.run.places import place
@@ -41,7 +42,9 @@ from etl.run.state import (
     MAX_RESTARTS,
     Fail,
     Finish,
+    Halve,
     PartBroke,
+    PartHalved,
     PartStaged,
     PiecesKnown,
     Planned,
@@ -64,8 +67,8 @@ if TYPE_CHECKING:
     from types import FrameType
 
     from connectors.base import Finish as Piece
-    from connectors.base import Finished, Published, Requires, Source, WriteSession
-    from etl.core.partition import Snapshot
+    from connectors.base import Finished, Published, Requires, Sink, Source, WriteSession
+    from etl.core.partition import Partition, Snapshot
     from etl.engine.base import BackendName, Cluster, EngineChoice, Handle
     from etl.planning.jobs import Job, Write
     from etl.run.progress import Progress
@@ -105,7 +108,8 @@ def run(
         Cancelled: Ctrl-C; the statements on the store were stopped and nothing is left.
         EtlError: What failed, on which part.
     """
-    execution = _Execution(jobs, Run(run_id), engine, workers, progress or Silent())
+    state = Run(run_id, retries=max(job.retries for job in jobs))
+    execution = _Execution(jobs, state, engine, workers, progress or Silent())
     try:
         return execution.carry_out()
     except KeyboardInterrupt as error:
@@ -246,7 +250,7 @@ class _Execution:
                     narrow, wide = before[one.name], one.type
                     text = f"a value of {one.name} did not fit {narrow}; all parts were read again as {wide}"
                     self._widened.append({"code": "decimal-widened", "column": one.name, "text": text})
-        self._state = Run(self._state.id, restarts=self._state.restarts)
+        self._state = Run(self._state.id, restarts=self._state.restarts, retries=self._state.retries)
 
     def _read_and_publish(self, at: Snapshot, plans: list[JobPlan], handles: ExitStack) -> list[RunResult]:
         with ExitStack() as stack:
@@ -254,7 +258,7 @@ class _Execution:
             choice = choice_for(plans, self._engine, self._workers) if cluster is None else cluster.choice
             sessions = self._begin(stack, plans, choice)
             self._goes += 1
-            tasks = _Tasks(self._state.id, at, plans, sessions, self._goes)
+            tasks = _Tasks(self._state.id, at, plans, sessions, self._goes, _parts(plans))
             if cluster is None:
                 if choice.kind == "threads":
                     stack.callback(_end_early, plans[0].source, at, self._state.id)
@@ -326,7 +330,7 @@ class _Execution:
 
     def _prepare(self, bench: _Bench, job: int, whole: int | None) -> list[_Ready]:
         plan = bench.tasks.plans[job]
-        results = [bench.results[job, p.index] for p in plan.parts.parts]
+        results = bench.results_of(job)
         read = sum(r.rows_read for r in results)
         if whole is not None and whole != read:
             raise CountMismatch(
@@ -339,7 +343,7 @@ class _Execution:
             at=bench.tasks.at,
             plan=plan,
             results=results,
-            attempts={r.part.index: bench.state.parts[job, r.part.index].attempts for r in results},
+            attempts=dict(enumerate(bench.state.parts[key].attempts for key in bench.tasks.keys_of(job))),
             whole=whole,
             started=self._started,
             finished=datetime.now(UTC),  # noqa: TID251 - the end of the run, for its record
@@ -356,8 +360,10 @@ class _Execution:
         return out
 
 
-def _sink(write: Write, gathered: int) -> DatasetSink:
+def _sink(write: Write, gathered: int) -> Sink:
     """The sink of a dataset, whose row groups take `gathered` bytes of Arrow data at most."""
+    if write.sink is not None:
+        return write.sink
     options = write.options
     return DatasetSink(
         write.target, write.format, replace(options, row_group_bytes=min(options.row_group_bytes, gathered))
@@ -429,21 +435,41 @@ class _Tasks:
     plans: list[JobPlan]
     sessions: list[list[WriteSession]]
     go: int
+    parts: dict[PartKey, Partition]
 
     def keys(self) -> tuple[PartKey, ...]:
-        """All parts, in order."""
-        return tuple((j, p.index) for j, plan in enumerate(self.plans) for p in plan.parts.parts)
+        """All parts, in the order of their rows."""
+        return tuple(self.parts)
+
+    def keys_of(self, job: int) -> list[PartKey]:
+        """The parts of a job, in the order of their rows."""
+        return [key for key in self.parts if key[0] == job]
+
+    def halve(self, key: PartKey) -> tuple[PartKey, ...]:
+        """Put two parts in the place of one, under numbers that no part had; () where it cannot be cut."""
+        job, _ = key
+        plan = self.plans[job]
+        cut = halves(self.parts[key], plan.facts, plan.schema)
+        if cut is None:
+            return ()
+        free = 1 + max(index for _, index in self.keys_of(job))
+        made = {(job, free + i): replace(one, index=free + i) for i, one in enumerate(cut)}
+        before = dict(self.parts)
+        self.parts.clear()
+        for one, part in before.items():
+            self.parts.update(made if one == key else {one: part})
+        return tuple(made)
 
     def task(self, key: PartKey, attempt: int, backend: BackendName) -> PartTask:
         """An attempt at a part, whose frames, if any, are made by `backend`."""
-        job, index = key
+        job, _ = key
         plan = self.plans[job]
         return PartTask(
             run_id=self.run_id,
             job=job,
             source=plan.source,
             at=self.at,
-            part=plan.parts.parts[index],
+            part=self.parts[key],
             attempt=attempt,
             schema=plan.arriving,
             sessions=tuple(self.sessions[job]),
@@ -466,6 +492,8 @@ class _Bench:
     pieces: dict[PieceKey, Piece] = field(default_factory=dict)
     finished: dict[PieceKey, Finished] = field(default_factory=dict)
     errors: dict[WorkKey, BaseException] = field(default_factory=dict)
+    halved: list[str] = field(default_factory=list)
+    fallbacks: int = 0
 
     def read_all(self) -> None:
         """Feed parts until all are staged.
@@ -478,9 +506,12 @@ class _Bench:
         self.progress.planned(len(keys), rows, count)
         self.progress.stage("reading")
         choice = self.cluster.choice
+        slots = choice.slots if choice.kind == "remote" else 2 * choice.slots
+        steps = [p.steps for p in self.tasks.plans if p.steps is not None]
+        fallback = choice.backend == "cudf" and any(one.cpu_fallback for one in steps)
         try:
             finishes = any(w.options.order != "source" for p in self.tasks.plans for w in p.job.writes)
-            self._happened(Planned(keys, choice.slots if choice.kind == "remote" else 2 * choice.slots, finishes))
+            self._happened(Planned(keys, slots, finishes, cpu_fallback=fallback))
             self._until_staged()
         except KeyboardInterrupt:
             self._happened(StopAsked())
@@ -503,7 +534,14 @@ class _Bench:
             result = handle.result()
         except EtlError as error:
             self.errors[key] = error
-            return PartBroke(key, attempt, error.retry, snapshot_lost=isinstance(error, SnapshotLost))
+            after = error.context.get("after")
+            return PartBroke(
+                key,
+                attempt,
+                error.retry,
+                snapshot_lost=isinstance(error, SnapshotLost),
+                after=float(after) if after is not None else None,
+            )
         except Exception as error:  # noqa: BLE001 - whatever a driver or we got wrong: one more try, then it is told
             self.errors[key] = error
             return PartBroke(key, attempt, "transient" if attempt == 1 else "permanent")
@@ -521,10 +559,13 @@ class _Bench:
 
     def _carry_out(self, effect: Effect) -> None:
         match effect:
-            case Submit(key, attempt):
-                self._submit(key, attempt)
-            case Wait(key, at_most):
-                self.waits[key] = time.monotonic() + random.uniform(0, at_most)  # noqa: S311 - jitter, not a secret
+            case Submit(key, attempt, fallback):
+                self._submit(key, attempt, fallback=fallback)
+            case Halve(key):
+                self._halve(key)
+            case Wait(key, at_most, at_least):
+                jitter = random.uniform(at_least, at_most)  # noqa: S311 - jitter, not a secret
+                self.waits[key] = time.monotonic() + jitter
             case Fail(key, why):
                 raise self._told(key, why) from self.errors[key]
             case Restart():
@@ -537,13 +578,22 @@ class _Bench:
             case Publish():
                 pass
 
-    def _submit(self, key: WorkKey, attempt: int) -> None:
+    def _halve(self, key: PartKey) -> None:
+        made = self.tasks.halve(key)
+        if made:
+            self.halved.append(self._where(key))
+            # The error of a half that fails in its turn is its own.
+            self.errors.update(dict.fromkeys(made, self.errors.pop(key)))
+        self._happened(PartHalved(key, made))
+
+    def _submit(self, key: WorkKey, attempt: int, *, fallback: bool) -> None:
         handle: Handle[PartResult | Finished]
         if len(key) == 3:
             piece = PieceTask(self.tasks.run_id, self.tasks.go, key, attempt, self.pieces[key])
             name, handle = piece.key(), self.cluster.submit(run_piece, piece, key=piece.key())
         else:
-            part = self.tasks.task(key, attempt, self.cluster.choice.backend)
+            part = self.tasks.task(key, attempt, "pandas" if fallback else self.cluster.choice.backend)
+            self.fallbacks += fallback
             name, handle = part.key(), self.cluster.submit(run_part, part, key=part.key())
         self.handles[name] = (key, attempt, handle)
 
@@ -551,13 +601,17 @@ class _Bench:
         """What the sessions leave to do after all parts, for workers."""
         self.progress.stage("ordering")
         for job, sessions in enumerate(self.tasks.sessions):
-            results = [self.results[job, p.index] for p in self.tasks.plans[job].parts.parts]
+            results = self.results_of(job)
             for index, session in enumerate(sessions):
                 for number, piece in enumerate(session.exchange([r.staged[index] for r in results])):
                     self.pieces[job, index, number] = piece
         read = sum(r.received for r in self.results.values())
         self.progress.planned(len(self.pieces), sum(p.rows for p in self.pieces.values()), read)
         return PiecesKnown(tuple(self.pieces))
+
+    def results_of(self, job: int) -> list[PartResult]:
+        """What came of the parts of a job, in the order of their rows, numbered in it."""
+        return [_numbered(self.results[key], i) for i, key in enumerate(self.tasks.keys_of(job))]
 
     def finished_of(self, job: int, dataset: int) -> list[Finished]:
         """What came of the pieces of a dataset, in order."""
@@ -567,12 +621,7 @@ class _Bench:
         """The error of a part, with the place before it."""
         error = self.errors[key]
         plan = self.tasks.plans[key[0]]
-        parts = plan.parts.parts
-        where = place(plan.source, str(error))
-        if len(key) == 3:
-            where = self.pieces[key].title
-        elif len(parts) > 1:
-            where = f"part {key[1] + 1} of {len(parts)} ({describe(parts[key[1]].slice)}) of {where}"
+        where = self.pieces[key].title if len(key) == 3 else self._where(key, str(error))
         attempts = self.state.parts[key].attempts
         if attempts > 1:
             where += f", attempt {attempts}"
@@ -583,6 +632,14 @@ class _Bench:
                 return error.at(where, job=key[0], connection=plan.source.endpoint.name)
             return error.at(where, job=key[0], partition=key[1], connection=plan.source.endpoint.name)
         return EngineError(f"{where}: {type(error).__name__}: {error}", hint="--debug shows where; please report it.")
+
+    def _where(self, key: PartKey, message: str = "") -> str:
+        """Which part of what, in words."""
+        source = place(self.tasks.plans[key[0]].source, message)
+        keys = self.tasks.keys_of(key[0])
+        if len(keys) == 1:
+            return source
+        return f"part {keys.index(key) + 1} of {len(keys)} ({describe(self.tasks.parts[key].slice)}) of {source}"
 
     def let_go(self, *, counting: bool) -> None:
         """After a failure or a stop: end what still runs, on the store and here. Nothing to do after success."""
@@ -600,6 +657,18 @@ class _Bench:
         while self.handles and time.monotonic() < deadline:
             for ended in self.cluster.wait(seconds=POLL_SECONDS):
                 self.handles.pop(ended, None)
+
+
+def _parts(plans: Sequence[JobPlan]) -> dict[PartKey, Partition]:
+    return {(j, part.index): part for j, plan in enumerate(plans) for part in plan.parts.parts}
+
+
+def _numbered(result: PartResult, index: int) -> PartResult:
+    """The result with the number that its part has in the order of rows, where parts were halved."""
+    if result.part.index == index:
+        return result
+    staged = tuple(replace(one, part=replace(one.part, index=index)) for one in result.staged)
+    return replace(result, part=replace(result.part, index=index), staged=staged)
 
 
 def _mark(go: str) -> None:

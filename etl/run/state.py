@@ -2,7 +2,8 @@
 
 `step` decides everything about tries, waits, budgets and ends; `runner` carries the effects out and decides nothing.
 Rules: a part has `retries` more tries after its first; all parts of a run together have `max(10, 20 %)`; a lost
-snapshot restarts the run on a new one at most twice; a failure that another try cannot mend ends the run at once.
+snapshot restarts the run on a new one at most twice; a part that memory could not hold is halved, down to a sixteenth,
+and never tried again as it is; a failure that another try cannot mend ends the run at once.
 """
 
 from __future__ import annotations
@@ -10,17 +11,21 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
+from etl.planning.jobs import RETRIES
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from etl.core.errors import RetryKind
 
-RETRIES = 3
 MAX_RESTARTS = 2
+MAX_HALVINGS = 4
+"""Down to 1/16 of a part."""
 MAX_WAIT_SECONDS = 300.0
 FIRST_WAIT_SECONDS = 2.0
 
 Phase: TypeAlias = Literal["running", "finishing", "publishing", "succeeded", "failed", "cancelled"]
+PartPhase: TypeAlias = Literal["waiting", "running", "retrying", "halving", "staged", "failed"]
 PartKey: TypeAlias = tuple[int, int]
 """(job, part index) within one run."""
 PieceKey: TypeAlias = tuple[int, int, int]
@@ -32,8 +37,12 @@ WorkKey: TypeAlias = PartKey | PieceKey
 class PartState:
     """One part or piece: its state, and how often it was tried."""
 
-    state: Literal["waiting", "running", "retrying", "staged", "failed"] = "waiting"
+    state: PartPhase = "waiting"
     attempts: int = 0
+    halvings: int = 0
+    """How often what it was a half of was halved."""
+    fallback: bool = False
+    """Whether its frames are made on the CPU, since it was too large for the device in every size."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +56,8 @@ class Run:
     retries_used: int = 0
     restarts: int = 0
     finishes: bool = False
+    retries: int = RETRIES
+    cpu_fallback: bool = False
 
     def in_flight(self) -> int:
         """Parts that hold a slot."""
@@ -61,6 +72,10 @@ class Planned:
     slots: int
     finishes: bool = False
     """Whether work is left when all parts are staged, to be found then."""
+    done: frozenset[PartKey] = frozenset()
+    """Those that an earlier run has staged already."""
+    cpu_fallback: bool = False
+    """Whether frames are made on a device, and a part that is too large for it may be made on the CPU."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +94,16 @@ class PartBroke:
     attempt: int
     kind: RetryKind
     snapshot_lost: bool = False
+    after: float | None = None
+    """Seconds that the error asked to wait before another try."""
+
+
+@dataclass(frozen=True, slots=True)
+class PartHalved:
+    """The part that was to be halved is these two; none: it cannot be."""
+
+    key: PartKey
+    halves: tuple[PartKey, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,7 +135,9 @@ class WasPublished:
     """The commit is done."""
 
 
-Event: TypeAlias = Planned | PartStaged | PartBroke | PiecesKnown | SnapshotGone | WaitOver | StopAsked | WasPublished
+Event: TypeAlias = (
+    Planned | PartStaged | PartBroke | PartHalved | PiecesKnown | SnapshotGone | WaitOver | StopAsked | WasPublished
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,6 +146,15 @@ class Submit:
 
     key: WorkKey
     attempt: int
+    fallback: bool = False
+    """On the CPU, whatever the run's engine."""
+
+
+@dataclass(frozen=True, slots=True)
+class Halve:
+    """Cut a part in two, then send `PartHalved`."""
+
+    key: PartKey
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +163,7 @@ class Wait:
 
     key: WorkKey
     at_most: float
+    at_least: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +194,7 @@ class Stop:
     """End the run as cancelled."""
 
 
-Effect: TypeAlias = Submit | Wait | Restart | Finish | Publish | Fail | Stop
+Effect: TypeAlias = Submit | Halve | Wait | Restart | Finish | Publish | Fail | Stop
 
 
 def budget(parts: int, /) -> int:
@@ -165,9 +202,9 @@ def budget(parts: int, /) -> int:
     return max(10, parts // 5)
 
 
-def waits() -> tuple[float, ...]:
+def waits(retries: int = RETRIES) -> tuple[float, ...]:
     """The longest waits before the second try, the third …, of a part or of a count."""
-    return tuple(min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**n) for n in range(RETRIES))
+    return tuple(min(MAX_WAIT_SECONDS, FIRST_WAIT_SECONDS * 2**n) for n in range(retries))
 
 
 def step(run: Run, event: Event, /) -> tuple[Run, tuple[Effect, ...]]:
@@ -175,9 +212,10 @@ def step(run: Run, event: Event, /) -> tuple[Run, tuple[Effect, ...]]:
     if run.phase in ("succeeded", "failed", "cancelled"):
         return run, ()
     match event:
-        case Planned(keys, slots, finishes):
-            parts: dict[WorkKey, PartState] = {key: PartState() for key in keys}
-            return _fill(replace(run, parts=parts, slots=slots, finishes=finishes))
+        case Planned(keys, slots, finishes, done, fallback):
+            parts: dict[WorkKey, PartState] = {k: PartState("staged" if k in done else "waiting") for k in keys}
+            run = replace(run, parts=parts, slots=slots, finishes=finishes, cpu_fallback=fallback)
+            return _go_on(run) if done else _fill(run)
         case PiecesKnown(keys=pieces):
             if run.phase != "finishing":
                 return run, ()
@@ -196,10 +234,14 @@ def step(run: Run, event: Event, /) -> tuple[Run, tuple[Effect, ...]]:
             if not _current(run, key, attempt):
                 return run, ()
             return _go_on(_set(run, key, state="staged"))
-        case PartBroke(key, attempt, kind, snapshot_lost):
+        case PartBroke(key, attempt, kind, snapshot_lost, after):
             if not _current(run, key, attempt):
                 return run, ()
-            return _broke(run, key, kind, snapshot_lost=snapshot_lost)
+            return _broke(run, key, kind, snapshot_lost=snapshot_lost, after=after)
+        case PartHalved(key, halves):
+            if key not in run.parts or run.parts[key].state != "halving":
+                return run, ()
+            return _halved(run, key, halves)
 
 
 def _go_on(run: Run) -> tuple[Run, tuple[Effect, ...]]:
@@ -211,21 +253,56 @@ def _go_on(run: Run) -> tuple[Run, tuple[Effect, ...]]:
     return replace(run, phase="publishing"), (Publish(),)
 
 
-def _broke(run: Run, key: WorkKey, kind: RetryKind, *, snapshot_lost: bool) -> tuple[Run, tuple[Effect, ...]]:
+def _broke(
+    run: Run, key: WorkKey, kind: RetryKind, *, snapshot_lost: bool, after: float | None
+) -> tuple[Run, tuple[Effect, ...]]:
     if snapshot_lost:
         if run.restarts < MAX_RESTARTS:
             return replace(run, phase="running", restarts=run.restarts + 1, parts={}), (Restart(),)
         return _fail(run, key, f"the snapshot was lost {MAX_RESTARTS + 1} times")
     attempts = run.parts[key].attempts
+    if kind == "memory" and len(key) == 2:
+        return _too_large(run, key)
     if kind != "transient":
         return _fail(run, key, "")
-    if attempts > RETRIES:
+    if attempts > run.retries:
         return _fail(run, key, f"given up after {attempts} attempts")
     if run.retries_used >= budget(len(run.parts)):
         return _fail(run, key, f"the run's budget of {budget(len(run.parts))} retries is used up")
     run = replace(_set(run, key, state="retrying"), retries_used=run.retries_used + 1)
     run, more = _fill(run)
-    return run, (Wait(key, waits()[attempts - 1]), *more)
+    wait = Wait(key, waits(run.retries)[attempts - 1]) if after is None else Wait(key, after, after)
+    return run, (wait, *more)
+
+
+def _too_large(run: Run, key: PartKey) -> tuple[Run, tuple[Effect, ...]]:
+    """Halve a part; one that is a sixteenth already goes to the CPU where that is allowed, else it is the end."""
+    part = run.parts[key]
+    if part.fallback:
+        return _fail(run, key, "too large for the CPU, too")
+    if part.halvings < MAX_HALVINGS:
+        return _set(run, key, state="halving"), (Halve(key),)
+    return _elsewhere(run, key, f"too large even as 1/{2**MAX_HALVINGS} of the part that was planned")
+
+
+def _halved(run: Run, key: PartKey, halves: tuple[PartKey, ...]) -> tuple[Run, tuple[Effect, ...]]:
+    """Put two parts in the place of one, so that rows stay in their order."""
+    if not halves:
+        return _elsewhere(run, key, "and it cannot be halved")
+    parts: dict[WorkKey, PartState] = {}
+    for one, part in run.parts.items():
+        if one == key:
+            parts.update(dict.fromkeys(halves, PartState(halvings=part.halvings + 1)))
+        else:
+            parts[one] = part
+    return _fill(replace(run, parts=parts))
+
+
+def _elsewhere(run: Run, key: PartKey, why: str) -> tuple[Run, tuple[Effect, ...]]:
+    if not run.cpu_fallback:
+        return _fail(run, key, why)
+    part = replace(run.parts[key], state="waiting", fallback=True)
+    return _fill(replace(run, parts={**run.parts, key: part}))
 
 
 def _fail(run: Run, key: WorkKey, why: str) -> tuple[Run, tuple[Effect, ...]]:
@@ -237,7 +314,7 @@ def _current(run: Run, key: WorkKey, attempt: int) -> bool:
     return part is not None and part.state == "running" and part.attempts == attempt
 
 
-def _set(run: Run, key: WorkKey, *, state: Literal["waiting", "running", "retrying", "staged", "failed"]) -> Run:
+def _set(run: Run, key: WorkKey, *, state: PartPhase) -> Run:
     return replace(run, parts={**run.parts, key: replace(run.parts[key], state=state)})
 
 
@@ -250,7 +327,7 @@ def _fill(run: Run) -> tuple[Run, tuple[Effect, ...]]:
         if free <= 0:
             break
         if part.state == "waiting":
-            parts[key] = PartState("running", part.attempts + 1)
-            effects.append(Submit(key, part.attempts + 1))
+            parts[key] = replace(part, state="running", attempts=part.attempts + 1)
+            effects.append(Submit(key, part.attempts + 1, part.fallback))
             free -= 1
     return replace(run, parts=parts), tuple(effects)
