@@ -266,7 +266,7 @@ def _broke(
     if kind != "transient":
         return _fail(run, key, "")
     if attempts > run.retries:
-        return _fail(run, key, f"given up after {attempts} attempts")
+        return _fail(run, key, f"given up after {attempts} attempt{'s' * (attempts > 1)}")
     if run.retries_used >= budget(len(run.parts)):
         return _fail(run, key, f"the run's budget of {budget(len(run.parts))} retries is used up")
     run = replace(_set(run, key, state="retrying"), retries_used=run.retries_used + 1)

@@ -5,13 +5,16 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
+from etl.planning.jobs import RETRIES
 from etl.run.state import (
-    RETRIES,
+    MAX_HALVINGS,
     Effect,
     Event,
     Fail,
     Finish,
+    Halve,
     PartBroke,
+    PartHalved,
     PartStaged,
     PiecesKnown,
     Planned,
@@ -195,3 +198,55 @@ def test_a_snapshot_lost_while_pieces_are_done_begins_with_the_parts_again() -> 
     assert (run.phase, effects[-1]) == ("running", Restart())
     run, effects = drive(run, Planned(keys(1), 1, finishes=True), PartStaged((0, 0), 1))
     assert effects[-1] == Finish()
+
+
+def test_a_part_that_memory_cannot_hold_is_halved_in_its_place_and_never_tried_again() -> None:
+    run, effects = drive(Run("r"), Planned(keys(3), 1), PartStaged((0, 0), 1), PartBroke((0, 1), 1, "memory"))
+    assert effects[-1] == Halve((0, 1))
+    assert run.retries_used == 0
+    run, effects = drive(run, PartHalved((0, 1), ((0, 3), (0, 4))))
+    assert effects == [Submit((0, 3), 1)]
+    assert list(run.parts) == [(0, 0), (0, 3), (0, 4), (0, 2)]
+    run, effects = drive(run, PartStaged((0, 3), 1), PartStaged((0, 4), 1), PartStaged((0, 2), 1))
+    assert effects == [Submit((0, 4), 1), Submit((0, 2), 1), Publish()]
+
+
+def test_halving_ends_at_a_sixteenth_or_where_a_part_cannot_be_cut() -> None:
+    run, _ = drive(Run("r"), Planned(keys(1), 1))
+    key = (0, 0)
+    for depth in range(MAX_HALVINGS):
+        halves = ((0, 2 * depth + 1), (0, 2 * depth + 2))
+        run, effects = drive(run, PartBroke(key, 1, "memory"), PartHalved(key, halves))
+        assert Halve(key) in effects
+        key = halves[0]
+    run, effects = drive(run, PartBroke(key, 1, "memory"))
+    assert run.phase == "failed"
+    assert effects == [Fail(key, "too large even as 1/16 of the part that was planned")]
+    run, effects = drive(Run("r"), Planned(keys(1), 1), PartBroke((0, 0), 1, "memory"), PartHalved((0, 0), ()))
+    assert effects[-1] == Fail((0, 0), "and it cannot be halved")
+
+
+def test_a_part_too_large_for_the_device_goes_to_the_cpu_only_where_that_is_allowed_and_once() -> None:
+    planned = Planned(keys(1), 1, cpu_fallback=True)
+    run, effects = drive(Run("r"), planned, PartBroke((0, 0), 1, "memory"), PartHalved((0, 0), ()))
+    assert effects[-1] == Submit((0, 0), 2, fallback=True)
+    run, effects = drive(run, PartBroke((0, 0), 2, "memory"))
+    assert run.phase == "failed"
+    assert effects == [Fail((0, 0), "too large for the CPU, too")]
+
+
+def test_retries_are_those_of_the_run_and_a_wait_that_was_asked_for_is_kept() -> None:
+    run, effects = drive(Run("r", retries=0), Planned(keys(1), 1), PartBroke((0, 0), 1, "transient"))
+    assert effects[-1] == Fail((0, 0), "given up after 1 attempt")
+    run, effects = drive(Run("r", retries=1), Planned(keys(1), 1), PartBroke((0, 0), 1, "transient", after=30))
+    assert effects[-1] == Wait((0, 0), 30, 30)
+    assert run.phase == "running"
+
+
+def test_parts_that_were_done_before_are_not_started_again() -> None:
+    run, effects = drive(Run("r"), Planned(keys(3), 5, done=frozenset({(0, 1)})))
+    assert effects == [Submit((0, 0), 1), Submit((0, 2), 1)]
+    run, effects = drive(Run("r"), Planned(keys(2), 5, done=frozenset(keys(2))))
+    assert effects == [Publish()]
+    _, effects = drive(Run("r"), Planned(keys(2), 5, finishes=True, done=frozenset(keys(2))))
+    assert effects == [Finish()]
