@@ -389,8 +389,6 @@ def _sink_words(kind: str, sink: SinkWish) -> None:
     """
     if not _is_text(sink.to):
         raise ConfigError(f"the target of {kind}() is {sink.to!r}", hint="Give the folder of the dataset.")
-    if "://" in sink.to:
-        raise ConfigError(f"{kind}({sink.to!r}): it is not a local folder", hint="Give a local folder.")
     for what in ("features", "target", "key", "split_key"):
         value = getattr(sink, what)
         if not isinstance(value, str):

@@ -6,6 +6,7 @@ import csv
 import json
 import keyword
 import re
+from copy import copy
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -90,7 +91,7 @@ class Parameters:
                 f"{self.owner}: {'; '.join(wrong)}",
                 hint=f"Give {listed}, or {', '.join(f'{n}=…' for n in missing)} in Python." if missing else "",
             )
-        return {n: found.get(n, one.default) for n, one in self.declared.items()}
+        return {n: found[n] if n in found else copy(one.default) for n, one in self.declared.items()}
 
 
 def declared(params: Mapping[str, object], owner: str, /) -> Parameters:
@@ -121,7 +122,8 @@ def _parameter(name: str, said: object, owner: str) -> Parameter:
     else:
         kind, default = _type_of(said), said
     if kind is None or not _is_type(kind):
-        text = said.__name__ if isinstance(said, type) else repr(said)
+        wrong = said if kind is None else kind
+        text = wrong.__name__ if isinstance(wrong, type) else _shown(wrong)
         raise ConfigError(f"{owner}: parameter {name} is {text}, which is no type for one", hint=_HINTS)
     parameter = Parameter(kind, required=False)
     try:
@@ -156,9 +158,8 @@ def checked(parameter: Parameter, value: object, /) -> object:
     try:
         found: object = getattr(_model(parameter.type).model_validate({_VALUE: value}), _VALUE)
     except ValidationError as error:
-        said = error.errors()[0]
-        why = said.get("ctx", {}).get("error")
-        raise ValueError(str(why) if why is not None else f"it is no {parameter.words}") from None
+        why = error.errors()[0].get("ctx", {}).get("error")
+        raise ValueError(str(why) if isinstance(why, ValueError) else f"it is no {parameter.words}") from None
     return found
 
 
@@ -196,7 +197,10 @@ def _plain(value: object, kind: Any) -> object:
     if get_origin(kind) is Literal:
         options = get_args(kind)
         same = [o for o in options if type(o) is type(value) and o == value]
-        return next(iter(same or [o for o in options if text and _text(o) == str(value).strip()]), value)
+        same = same or [o for o in options if text and _text(o) == str(value).strip()]
+        if not same:
+            raise ValueError(f"it is not one of {', '.join(map(_text, options))}")
+        return same[0]
     if kind is bool:
         if not isinstance(value, bool) and not text:
             raise ValueError("it is no bool")
