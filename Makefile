@@ -4,7 +4,7 @@ SHELL := /bin/bash
 .DEFAULT_GOAL := help
 PYTEST := .venv/bin/python -m pytest -rs
 
-.PHONY: help demo test test-heavy test-all check build bench sizes lock clean
+.PHONY: help demo test test-heavy test-all check lint-frames gpu-test build bench sizes lock clean
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 12
 
@@ -15,13 +15,15 @@ demo: ## set up, then build the demo shop and export tensors and Parquet from it
 test: ## set up, then the quick tests, on real servers started for them
 	@.ci/setup product test
 	@.ci/setup servers
-	@$(PYTEST) -m "not slow and not framework and not gpu"
+	@$(PYTEST) -m "not slow and not framework and not gpu and not gpuwheels"
 
-test-heavy: ## the other tests: slow ones, and those that need torch, JAX or TensorFlow (installed into .venv)
+test-heavy: ## the other tests: slow ones, those with torch, JAX or TensorFlow (in .venv), those with cuDF's wheels (in .gpu)
 	@.ci/setup product test
 	@.ci/setup servers
 	@.ci/setup frameworks
-	@$(PYTEST) -m "(slow or framework) and not gpu"
+	@$(PYTEST) -m "(slow or framework) and not gpu and not gpuwheels"
+	@.ci/setup gpu
+	@.gpu/bin/python -m pytest -rs -m "gpuwheels and not gpu" $(wildcard tests/contract tests/door tests/cluster)
 
 test-all: test ## all tests: those of test, then those of test-heavy
 	@$(MAKE) --no-print-directory test-heavy
@@ -32,6 +34,15 @@ check: ## lint, format, types, layers
 	.venv/bin/ruff format --check .
 	.venv/bin/mypy
 	.venv/bin/lint-imports
+	@$(MAKE) --no-print-directory lint-frames
+
+lint-frames: ## lines of our pipelines and transforms that pandas and cuDF understand differently
+	@.ci/setup product dev
+	@.venv/bin/python tests/architecture/frames.py
+
+gpu-test: ## on a machine with an NVIDIA GPU: what only a device can show, and the README's row of it
+	@.ci/setup gpu
+	@.gpu/bin/python -m tests.device.run $(ARGS)
 
 build: ## sdist and wheel into build/dist, and a newcomer's path through the wheel
 	@.ci/setup product dev
