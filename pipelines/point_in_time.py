@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from etl import SQL, Tensors, pipeline
+from etl import SQL, Tensors, frames, pipeline
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -42,7 +42,7 @@ def point_in_time(orders: dd.DataFrame, shipments: dd.DataFrame) -> dd.DataFrame
     known = shipments.assign(
         known_on=shipments["shipped_on"].astype("datetime64[us]"),
         # Whole cents: a sum of integers is the same in whatever order the parts come.
-        cents=shipments["qty"] * (shipments["price"].astype("float64") * 100.0).round().astype("int64"),
+        cents=shipments["qty"] * frames.to_int((shipments["price"].astype("float64") * 100.0).round(), "int64"),
     )[["user_id", "known_on", "cents"]]
     pairs = placed[["order_id", "user_id", "day"]].merge(known, on="user_id", how="inner")
     pairs = pairs[(pairs["known_on"] < pairs["day"]).fillna(False)]  # noqa: FBT003 - the value, as pandas takes it

@@ -54,7 +54,8 @@ def check(
 
     Args:
         source_text: The whole file.
-        function_name: The function at the file's top level; None: every function there.
+        function_name: The function at the file's top level; None: the pipelines there, or every function where there
+            is no pipeline.
         rowwise: Its arguments are plain frames; False: Dask collections; None: as its `@pipeline` decorator says,
             plain frames where it has none.
         dtypes: Source (the argument's name) → column → the type as Arrow says it ("int32", "double", "string").
@@ -73,9 +74,10 @@ def check(
         found.add(Finding(getattr(node, "lineno", 1), getattr(node, "col_offset", 0), rule, message, rewrite))
 
     reckoner = Reckoner(tree, report)
-    for name in functions if function_name is None else [function_name]:
+    said = {name: told for name, node in functions.items() if (told := _says_rowwise(node)) is not None}
+    for name in (said or functions) if function_name is None else [function_name]:
         node = functions[name]
-        plain = _is_rowwise(node) if rowwise is None else rowwise
+        plain = said.get(name, True) if rowwise is None else rowwise
         reckoner.function(node, _arguments(node, dask=not plain, dtypes=dtypes or {}))
     _anywhere(tree, reckoner.modules, report)
     silenced = _silenced(source_text)
@@ -100,8 +102,8 @@ def _plain(dtype: str) -> str:
     return {"double": "float64", "float": "float32", "halffloat": "float16"}.get(word, word)
 
 
-def _is_rowwise(node: ast.FunctionDef) -> bool:
-    """What the decorator says: `@pipeline(…)` without `rowwise=True` is called with Dask collections."""
+def _says_rowwise(node: ast.FunctionDef) -> bool | None:
+    """What the decorator says: `@pipeline(…)` without `rowwise=True` is called with Dask collections; None: none."""
     for decorator in node.decorator_list:
         if isinstance(decorator, ast.Call):
             called = decorator.func
@@ -109,7 +111,7 @@ def _is_rowwise(node: ast.FunctionDef) -> bool:
             if name == "pipeline":
                 given = {word.arg: word.value for word in decorator.keywords}.get("rowwise")
                 return isinstance(given, ast.Constant) and given.value is True
-    return True
+    return None
 
 
 def _silenced(source_text: str) -> dict[int, set[str]]:
