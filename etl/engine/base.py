@@ -33,6 +33,7 @@ class EngineChoice:
         slots: Parts in flight; bounds memory and open connections.
         why: One sentence for the plan.
         backend: What frames are made of. For `kind` "remote" it is known once the cluster is open: see its `choice`.
+        exchange: Workers hand frames to one another: between GPUs, UCX pays.
     """
 
     name: str
@@ -42,6 +43,7 @@ class EngineChoice:
     slots: int
     why: str
     backend: BackendName = "pandas"
+    exchange: bool = False
 
 
 class Handle(Protocol[ResultT_co]):
@@ -72,6 +74,10 @@ class Cluster(Protocol):
 
     def submit(self, task: Callable[[SpecT], ResultT], spec: SpecT, /, *, key: str) -> Handle[ResultT]:
         """Start `task(spec)` on some worker."""
+        ...
+
+    def drive(self, task: Callable[[SpecT], ResultT], spec: SpecT, /, *, key: str) -> Handle[ResultT]:
+        """Start a task that starts others on this cluster and waits for them."""
         ...
 
     def wait(self, *, seconds: float) -> Sequence[str]:

@@ -78,7 +78,13 @@ class DaskCluster:
         self._ended: queue.SimpleQueue[str] = queue.SimpleQueue()
         self._told: queue.SimpleQueue[tuple[str, int, int]] = queue.SimpleQueue()
         self._futures: dict[str, Future] = {}
+        self._drives: dict[str, int] | None = None
         client.subscribe_topic(TOPIC, self._hear)
+
+    @property
+    def client(self) -> Client:
+        """For collections of frames, whose graphs are Dask's own."""
+        return self._client
 
     @property
     def choice(self) -> EngineChoice:
@@ -90,8 +96,23 @@ class DaskCluster:
 
     def submit(self, task: Callable[[SpecT], ResultT], spec: SpecT, /, *, key: str) -> DaskHandle[ResultT]:
         """Start the task on some worker; its key must be new."""
-        future = self._client.submit(task, spec, key=key, pure=False, retries=0)
-        self._futures[key] = future
+        return self._kept(self._client.submit(task, spec, key=key, pure=False, retries=0))
+
+    def drive(self, task: Callable[[SpecT], ResultT], spec: SpecT, /, *, key: str) -> DaskHandle[ResultT]:
+        """Start a task that starts others on this cluster and waits for them.
+
+        It holds the resource DRIVER where workers announce one, and never GPU, which its own tasks need: holding that,
+        it would wait for itself.
+        """
+        if self._drives is None:
+            workers = self._client.scheduler_info()["workers"].values()
+            announced = any("DRIVER" in worker.get("resources", {}) for worker in workers)
+            self._drives = {"DRIVER": 1} if announced else {}
+        future = self._client.submit(task, spec, key=key, pure=False, retries=0, resources=self._drives or None)
+        return self._kept(future)
+
+    def _kept(self, future: Future) -> DaskHandle[Any]:
+        self._futures[str(future.key)] = future
         future.add_done_callback(lambda ended: self._ended.put(str(ended.key)))
         return DaskHandle(future)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from etl.core.errors import ConfigError
@@ -48,6 +49,7 @@ def choose(
     input_bytes: int | None = None,
     here: bool = False,
     without_cudf: str = "",
+    exchange: bool = False,
 ) -> EngineChoice:
     """The engine for `parts` parts of a source.
 
@@ -61,6 +63,7 @@ def choose(
         input_bytes: An estimate of all that is read; None: not known, which counts as large.
         here: The function is known to this process only (it has no file), so parts run in its threads.
         without_cudf: A built-in step that has no form in cuDF; "": none.
+        exchange: Workers hand frames to one another, as in a function over whole data.
 
     Raises:
         ConfigError: No such engine, or "gpu" where something for it is missing.
@@ -76,13 +79,16 @@ def choose(
     if engine not in ("auto", "cpu", "gpu"):
         raise ConfigError(f"unknown engine {engine!r}", hint=f"Engines are {ENGINES}.")
     if engine == "gpu":
-        return _gpus("gpu was asked for", workers, parts, at_once, frames=frames, here=here, without_cudf=without_cudf)
+        why = "gpu was asked for"
+        chosen = _gpus(why, workers, parts, at_once, frames=frames, here=here, without_cudf=without_cudf)
+        return replace(chosen, exchange=exchange)
     why = "cpu was asked for" if engine == "cpu" else "data passes straight through, so no frames are made"
     if engine == "auto" and frames:
         why = _why_cpu(input_bytes, here=here, without_cudf=without_cudf)
         if not why:
             known = "of unknown size" if input_bytes is None else f"of about {input_bytes >> 20} MiB"
-            return _gpus(f"cuDF and a device are here and the input is {known}", workers, parts, at_once, frames=True)
+            why = f"cuDF and a device are here and the input is {known}"
+            return replace(_gpus(why, workers, parts, at_once, frames=True), exchange=exchange)
     return _cpu(why, limit, workers, python_rows=python_rows, frames=frames, here=here)
 
 

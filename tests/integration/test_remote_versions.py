@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from etl.engine.clusters import remote
+from etl.engine import probe
 from tests.command import cuetl, one_paragraph
 from tests.faults import until
 from tests.integration.test_faults_engine import configured, dask
@@ -51,8 +51,8 @@ def test_a_worker_of_other_versions_is_refused_by_all_that_differs(tmp_path: Pat
 
 
 def test_a_package_that_is_missing_is_a_version_too(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(remote, "COMPARED", (*remote.COMPARED, "no-such-package"))
-    found = remote.versions()
+    monkeypatch.setattr(probe, "COMPARED", (*probe.COMPARED, "no-such-package"))
+    found = probe.probe().versions
     assert found["no-such-package"] == "none"
-    assert set(found) == {"python", *remote.COMPARED}
+    assert set(found) == {"python", *probe.COMPARED}
     assert found["pyarrow"] == version("pyarrow")
