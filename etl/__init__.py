@@ -30,6 +30,7 @@ __all__ = [
     "open_dataset",
     "pipeline",
     "read_sql",
+    "testing",
 ]
 
 _DOOR = {
@@ -46,6 +47,7 @@ _DOOR = {
     "open_dataset": ("etl.tensors.dataset", "open_dataset"),
     "pipeline": ("etl.api", "pipeline"),
     "read_sql": ("etl.api", "read_sql"),
+    "testing": ("etl.testing", None),
 }
 """Public name → its module and its name there (None: the module itself), imported when first asked for."""
 

@@ -10,13 +10,16 @@ import pyarrow as pa
 
 from connectors import registry
 from connectors.base import Query, Tally
-from etl.core.errors import EtlError
+from etl.core.errors import ConfigError, EtlError
 from etl.core.partition import Partition, Whole
 from etl.planning.definition import define
 from etl.planning.function import where_called
+from etl.run import pipelines
 from etl.run.channel import ReadAhead
 from etl.run.early import BATCH_BYTES
+from etl.run.naming import new_run_id
 from etl.run.places import attach_nobody, place
+from etl.run.result import RunPlan
 from etl.settings import endpoint
 from etl.tensors.collect import collected
 from etl.tensors.frameworks import require_torch
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
     from etl.planning.definition import Pipeline
     from etl.planning.endpoints import SinkWish, SourceWish
     from etl.planning.schedule import Schedule
+    from etl.run.result import RunResult
     from etl.tensors.batch import Batch
 
 P = ParamSpec("P")
@@ -177,6 +181,38 @@ class Defined(Generic[P, R]):
     def __repr__(self) -> str:
         return repr(self.pipeline)
 
+    def run(
+        self,
+        *,
+        engine: str = "auto",
+        workers: int | None = None,
+        resume: str | None = None,
+        record: bool = False,
+        **params: object,
+    ) -> RunResult:
+        """Run the pipeline in this process and its workers: read, transform, publish.
+
+        Args:
+            engine: "auto", "cpu", "gpu" or a scheduler's address.
+            workers: Worker processes; None: by the cores of this machine.
+            resume: The id of a run that failed, whose finished parts are taken up where their source has not changed.
+            record: Keep the run in the state store.
+            **params: The pipeline's parameters.
+
+        Raises:
+            ConfigError: A parameter is wrong, a connection unknown, or what was asked for is not there.
+            EtlError: What failed, on which part; nothing was published.
+        """
+        return _run(self.pipeline, params, engine=engine, workers=workers, resume=resume, record=record)
+
+    def plan(self, *, engine: str = "auto", workers: int | None = None, **params: object) -> RunPlan:
+        """Every decision of a run, found without reading a row.
+
+        Raises:
+            EtlError: What a run would refuse before it reads.
+        """
+        return _plan(self.pipeline, params, engine=engine, workers=workers)
+
 
 @dataclass(frozen=True, slots=True)
 class Definition:
@@ -216,6 +252,30 @@ class Definition:
         if not self._made:
             self._made.append(self._define(None))
         return self._made[0]
+
+    def run(
+        self,
+        *,
+        engine: str = "auto",
+        workers: int | None = None,
+        resume: str | None = None,
+        record: bool = False,
+        **params: object,
+    ) -> RunResult:
+        """Run the pipeline without a function, as `Defined.run`.
+
+        Raises:
+            EtlError: As there.
+        """
+        return _run(self.pipeline, params, engine=engine, workers=workers, resume=resume, record=record)
+
+    def plan(self, *, engine: str = "auto", workers: int | None = None, **params: object) -> RunPlan:
+        """Every decision of a run, as `Defined.plan`.
+
+        Raises:
+            EtlError: As there.
+        """
+        return _plan(self.pipeline, params, engine=engine, workers=workers)
 
     def _define(self, function: Callable[..., Any] | None) -> Pipeline:
         return define(
@@ -264,3 +324,25 @@ def pipeline(
     if name is not None and len(sources) == 1 and not rowwise:
         made.pipeline  # noqa: B018 - what is wrong is said where it stands
     return made
+
+
+def _run(
+    defined: Pipeline,
+    params: Mapping[str, object],
+    /,
+    *,
+    engine: str,
+    workers: int | None,
+    resume: str | None,
+    record: bool,
+) -> RunResult:
+    if record:
+        raise ConfigError("record=True: there is no state store to keep a run in yet", hint="Leave it out.")
+    run_id = new_run_id()
+    bound = defined.bind(params, run_id)
+    return pipelines.run_pipeline(bound, run_id=run_id, engine=engine, workers=workers, resume=resume)
+
+
+def _plan(defined: Pipeline, params: Mapping[str, object], /, *, engine: str, workers: int | None) -> RunPlan:
+    bound = defined.bind(params, new_run_id())
+    return RunPlan(pipelines.plan_pipeline(bound, engine=engine, workers=workers))

@@ -8,12 +8,12 @@ from etl.cli import output, process
 from etl.core.errors import ConfigError
 
 TEMPLATES = Path(__file__).parent / "templates"
-FILES = {"cuetl.toml": "cuetl.toml", ".gitignore": "gitignore"}
+FILES = {"cuetl.toml": "cuetl.toml", ".gitignore": "gitignore", "pipelines/shop_orders.py": "pipeline"}
 """Name in the new folder → name of its template."""
 
 
 def init(folder: Path | None, /, *, debug: bool) -> None:
-    """Write `cuetl.toml` and `.gitignore` into a folder, which is made when it is missing.
+    """Write `cuetl.toml`, `.gitignore` and a running pipeline into a folder, which is made when it is missing.
 
     Raises:
         ConfigError: The folder is a file or cannot be written.
@@ -24,6 +24,7 @@ def init(folder: Path | None, /, *, debug: bool) -> None:
         into.mkdir(parents=True, exist_ok=True)
         for name, template in FILES.items():
             text = (TEMPLATES / template).read_text(encoding="utf-8")
+            (into / name).parent.mkdir(exist_ok=True)
             try:
                 with (into / name).open("x", encoding="utf-8") as file:
                     file.write(text)
@@ -33,4 +34,4 @@ def init(folder: Path | None, /, *, debug: bool) -> None:
                 output.text(f"wrote  {into / name}")
     except OSError as error:
         raise ConfigError(f"{into} cannot be written: {error.strerror}", hint="Name another folder.") from error
-    output.text("next:  cuetl demo, then: cuetl inspect shop")
+    output.text("next:  cuetl demo, then: cuetl inspect shop, cuetl run shop_orders")

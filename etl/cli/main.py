@@ -199,6 +199,71 @@ def export(
     )
 
 
+PIPELINE = Annotated[
+    str,
+    typer.Argument(
+        help="file.py, file.py:name, or a name found in $CUETL_PIPELINES (default ./pipelines).", metavar="PIPELINE"
+    ),
+]
+PARAMS = Annotated[
+    list[str] | None,
+    typer.Option("--param", help="Value of a parameter; may be repeated.", metavar="NAME=VALUE"),
+]
+
+
+@app.command("run", cls=Once, short_help="Run a pipeline.")
+def run_pipeline(
+    pipeline: PIPELINE,
+    *,
+    param: PARAMS = None,
+    engine: Annotated[str, typer.Option("--engine", help="auto, cpu, gpu or tcp://HOST:PORT.")] = "auto",
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Workers (default: by cores).")] = None,
+    plan: Annotated[bool, typer.Option("--plan", help="Print what would be done; read no data.")] = False,
+    resume: Annotated[
+        str | None, typer.Option("--resume", help="Take up the finished parts of that run.", metavar="RUN")
+    ] = None,
+    as_json: JSON = False,
+    quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no report.")] = False,
+    debug: DEBUG = False,
+) -> None:
+    """Read a pipeline's sources, put them through its function, and publish its dataset in one atomic step."""
+    from etl.cli import run as command
+
+    command.run(
+        command.Flags(
+            pipeline=pipeline,
+            params=tuple(param or ()),
+            engine=engine,
+            workers=workers,
+            plan=plan,
+            resume=resume,
+            as_json=as_json,
+            quiet=quiet,
+            debug=debug,
+        )
+    )
+
+
+@app.command(cls=Once, short_help="Check pipelines without reading their rows.")
+def validate(
+    pipelines: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="file.py, file.py:name or names (default: all in $CUETL_PIPELINES or ./pipelines).",
+            metavar="[PIPELINE]...",
+        ),
+    ] = None,
+    *,
+    param: PARAMS = None,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Hold that definitions load, connections answer, and schemas agree through every step. All problems are listed."""
+    from etl.cli import validate as command
+
+    raise typer.Exit(command.validate(tuple(pipelines or ()), tuple(param or ()), as_json=as_json, debug=debug))
+
+
 @app.command(cls=Once, short_help="Show tables, or the columns and first rows of one.")
 def inspect(
     source: SOURCE,
@@ -221,7 +286,7 @@ def init(
     *,
     debug: DEBUG = False,
 ) -> None:
-    """Write a commented cuetl.toml and a .gitignore. Files that exist are kept."""
+    """Write a commented cuetl.toml, a pipeline that runs, and a .gitignore. Files that exist are kept."""
     from etl.cli import init as command
 
     command.init(folder, debug=debug)

@@ -229,12 +229,18 @@ def plan(value: Mapping[str, Any], /) -> None:
     text(f"snapshot  {value['snapshot']}{_after(value.get('server'))}")
     text(f"size      about {count(value['rows'])} rows, {bytes_text(value['bytes'])}")
     text(f"engine    {engine['name']} ({engine['kind']}, {counted(engine['slots'], 'part')} at once): {engine['why']}")
+    if "function" in value:
+        function = value["function"]
+        place = f" of {function['file']}" if function["file"] else ""
+        text(f"function  {function['name']}{place}: {_given(value)}")
     for one in value["targets"]:
         text(f"writes    {one['target']} as {one['format']}, mode {one['mode']}{_in_order(one)}")
     for lossy in value["lossy"] or ("nothing",):
         text(f"lossy     {lossy}")
     for line in value["notes"]:
         text(f"note      {line}")
+    for line in value.get("warnings", ()):
+        text(f"warning   {line}")
     text()
     table(
         ("column", "store type", "Arrow type", "NULL", "note"),
@@ -252,6 +258,14 @@ def plan(value: Mapping[str, Any], /) -> None:
         text()
         text(f"{one['index'] + 1}. {one['slice']}: about {count(one['rows'])} rows, {bytes_text(one['bytes'])}")
         text("   " + str(one["sql"]).replace("\n", "\n   "))
+
+
+def _given(value: Mapping[str, Any]) -> str:
+    """What a function makes of the columns that are read, in words."""
+    before, after = ([column["name"] for column in value[which]] for which in ("given", "schema"))
+    new, gone = ([n for n in one if n not in other] for one, other in ((after, before), (before, after)))
+    said = [f"{word} {', '.join(names)}" for word, names in (("adds", new), ("leaves out", gone)) if names]
+    return " and ".join(said) or "the same columns"
 
 
 def _after(said: object) -> str:

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
     from connectors.base import Source
     from etl.core.partition import Partition, Snapshot
+    from etl.core.schema import Schema
     from etl.engine.base import EngineChoice
     from etl.planning.compile import JobPlan
     from etl.planning.jobs import Job, Write
@@ -63,23 +64,40 @@ def _shown(plan: JobPlan, at: Snapshot, choice: EngineChoice) -> dict[str, objec
             "slots": choice.slots,
             "why": choice.why,
         },
-        "schema": [
-            {
-                "name": f.name,
-                "source_type": f.source_type,
-                "arrow_type": str(f.type),
-                "nullable": f.nullable,
-                "read_as": f.read_as,
-                "note": f.note,
-            }
-            for f in plan.schema
-        ],
+        "schema": _columns(plan.written),
+        **_function(plan),
         "targets": [
             {"target": w.target, "format": w.format, "mode": w.mode, "order": w.options.order, "disk": _disk(plan, w)}
             for w in plan.job.writes
         ],
         "lossy": list(plan.lossy),
         "notes": list(plan.facts.notes),
+    }
+
+
+def _columns(schema: Schema) -> list[dict[str, object]]:
+    return [
+        {
+            "name": f.name,
+            "source_type": f.source_type,
+            "arrow_type": str(f.type),
+            "nullable": f.nullable,
+            "read_as": f.read_as,
+            "note": f.note,
+        }
+        for f in schema
+    ]
+
+
+def _function(plan: JobPlan) -> dict[str, object]:
+    """What a plan with a function says more: the function, the columns it is given, what its trial found."""
+    ref = None if plan.steps is None else plan.steps.function
+    if ref is None:
+        return {}
+    return {
+        "function": {"name": ref.name, "file": ref.file, "sha256": ref.sha256},
+        "given": _columns(plan.schema),
+        "warnings": list(plan.warnings),
     }
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING, Any
 
 from etl.tensors.page import small_page
 from etl.tensors.showing import counted
@@ -28,6 +28,12 @@ class RunResult:
     seconds: float
     columns: tuple[Mapping[str, object], ...]
     warnings: tuple[Mapping[str, object], ...]
+    rows_read: int = 0
+    """From all sources; a function may give fewer rows than it got, or more."""
+    rows_dropped: Mapping[str, int] = field(default_factory=dict)
+    """Why how many were left out."""
+    rows_added: int = 0
+    """By a function, part by part."""
 
     def __repr__(self) -> str:
         rows, parts = counted(self.rows, "row"), counted(self.partitions, "part")
@@ -45,6 +51,35 @@ class RunResult:
     def to_json(self) -> dict[str, object]:
         """The one JSON object of `--json`."""
         return asdict(self)
+
+
+@dataclass(frozen=True, slots=True)
+class RunPlan:
+    """What a run would do, as `--plan --json` prints it."""
+
+    value: Mapping[str, Any]
+
+    def __repr__(self) -> str:
+        return f"<RunPlan {self._read()}, to {self._targets()}>"
+
+    def _repr_html_(self) -> str:
+        """What notebooks show: what is read and how, the columns that are published, and what loses something."""
+        engine = self.value["engine"]
+        soft = f"{self._read()} · {engine['name']}: {engine['why']}"
+        columns = [(c["name"], c["arrow_type"], "may be" if c["nullable"] else "never") for c in self.value["schema"]]
+        said = [*self.value["lossy"], *self.value["notes"]]
+        return small_page(self._targets(), soft, ("column", "Arrow type", "NULL"), columns, said)
+
+    def to_json(self) -> dict[str, object]:
+        """The one JSON object of `--plan --json`."""
+        return dict(self.value)
+
+    def _read(self) -> str:
+        rows, parts = counted(self.value["rows"], "row"), counted(len(self.value["partitions"]), "part")
+        return f"about {rows} in {parts}"
+
+    def _targets(self) -> str:
+        return ", ".join(one["target"] for one in self.value["targets"])
 
 
 def _nulls(column: Mapping[str, object]) -> object:
