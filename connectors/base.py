@@ -359,10 +359,13 @@ class SourceRecord:
     rows_read: int
     rows_written: int
     rows_dropped: Mapping[str, int]
+    """By policy of the dataset; "function": rows that a function gave fewer than it got, part by part."""
     started: str
     finished: str
     snapshot: Snapshot
     params_sha256: str = ""
+    rows_added: int = 0
+    """Rows that a function gave more than it got, part by part."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING
 
 from connectors.base import PartRecord, Requires, SourceRecord
 from etl.core.partition import describe, includes_null, slice_json
+from etl.planning.calling import defined_at
 from etl.planning.compile import NOTES_ONLY
+from etl.planning.loops import row_loops
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -21,6 +23,10 @@ if TYPE_CHECKING:
 SKEW_ROWS = 1000
 """From so many rows per part up, uneven parts are worth a warning."""
 SKEW = 1.5
+SLOW_SECONDS = 1.0
+"""A function that took less in all is not worth a warning."""
+SLOW_ROW_SECONDS = 20e-6
+"""Column methods take some 10 to 100 ns a row and column, Python some 1 to 100 µs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +74,7 @@ def required(kept: Kept, dataset: int, /) -> Requires:
         sources=sources,
         parts=parts,
         special=_sum2(r.special for r in results),
-        rounded=_sum(r.rounded for r in results),
+        rounded=summed(r.rounded for r in results),
         warnings=warnings,
         engine=kept.engine.name,
         workers=kept.engine.workers,
@@ -79,6 +85,7 @@ def _source(kept: Kept, dataset: int) -> SourceRecord:
     plan, results = kept.plan, kept.results
     query = plan.source.query
     staged = [r.staged[dataset] for r in results]
+    left_out = sum(max(0, r.rows_read - r.rows_made) for r in results if r.rows_made is not None)
     return SourceRecord(
         name=plan.job.read.name,
         connector=plan.source.endpoint.scheme.partition("+")[0],
@@ -96,7 +103,8 @@ def _source(kept: Kept, dataset: int) -> SourceRecord:
         },
         rows_read=sum(r.rows_read for r in results),
         rows_written=sum(s.rows for s in staged),
-        rows_dropped=_sum(s.dropped for s in staged),
+        rows_dropped=summed([*(s.dropped for s in staged), {"function": left_out} if left_out else {}]),
+        rows_added=sum(max(0, (r.rows_made or 0) - r.rows_read) for r in results),
         started=_rfc3339(kept.started),
         finished=_rfc3339(kept.finished),
         snapshot=kept.at,
@@ -133,6 +141,8 @@ def each_once(warnings: Iterable[Mapping[str, object]]) -> tuple[Mapping[str, ob
 def of_reading(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str, object]]:
     """What the user should know of a job besides its rows."""
     found: list[Mapping[str, object]] = []
+    if plan.job.of is not None:
+        return found  # what is read are our own files
     parts = plan.parts
     if parts.reason and parts.reason not in NOTES_ONLY:
         found.append({"code": parts.reason, "text": f"{parts.why.rstrip('.')}. {parts.remedy}".rstrip()})
@@ -145,19 +155,38 @@ def of_reading(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str
         for reason, count in sorted(reasons.items()):
             text = f"{count} values of {name} ({reason}) were replaced by --special {plan.source.query.special or ''}"
             found.append({"code": "special", "column": name, "reason": reason, "count": count, "text": text.rstrip()})
-    for name, count in sorted(_sum(r.rounded for r in results).items()):
+    for name, count in sorted(summed(r.rounded for r in results).items()):
         text = f"{count} values of {name} were rounded by --cast {plan.source.query.cast}"
         found.append({"code": "rounded", "column": name, "count": count, "text": text})
     for one in plan.schema:
         if one.read_as:
             text = f"{one.name} ({one.source_type}) is read as the server's own text"
             found.append({"code": "read-as-text", "column": one.name, "text": text})
+    found += _of_function(plan, results)
     seen = dict.fromkeys([*plan.facts.notes, *(w for r in results for w in r.warnings)])
     found += [{"code": "note", "text": text} for text in seen]
     return found
 
 
-def _sum(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
+def _of_function(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str, object]]:
+    """What the user should know of the function: what it does to its frame, and whether it is slow."""
+    if plan.steps is None or plan.steps.function is None:
+        return []
+    said = dict.fromkeys([*plan.warnings, *(w for r in results for w in r.steps_warnings)])
+    found: list[Mapping[str, object]] = [{"code": "function", "text": text} for text in said]
+    seconds, rows = sum(r.steps_seconds for r in results), sum(r.rows_read for r in results)
+    if seconds > SLOW_SECONDS and seconds > SLOW_ROW_SECONDS * rows:
+        ref = plan.steps.function
+        text = f"{defined_at(ref)}, took {seconds:.1f} s for {rows} rows, {1e6 * seconds / max(1, rows):.0f} µs each"
+        loops = ", ".join(row_loops(ref)[:3])
+        where = f" ({loops})" if loops else ""
+        instead = "write expressions of whole columns, such as frame[mask] and frame.assign(c=frame.a * frame.b)"
+        found.append({"code": "slow-function", "text": f"{text}{where}: {instead}"})
+    return found
+
+
+def summed(counts: Iterable[Mapping[str, int]], /) -> dict[str, int]:
+    """Counts by name, added up."""
     total: dict[str, int] = {}
     for one in counts:
         for name, count in one.items():
@@ -169,7 +198,7 @@ def _sum2(counts: Iterable[Mapping[str, Mapping[str, int]]]) -> dict[str, dict[s
     total: dict[str, dict[str, int]] = {}
     for one in counts:
         for name, reasons in one.items():
-            total[name] = _sum((total.get(name, {}), reasons))
+            total[name] = summed((total.get(name, {}), reasons))
     return total
 
 

@@ -36,7 +36,7 @@ from etl.run import early
 from etl.run.count import WholeCount
 from etl.run.places import place
 from etl.run.progress import Silent
-from etl.run.record import Kept, each_once, of_reading, required
+from etl.run.record import Kept, each_once, of_reading, required, summed
 from etl.run.result import RunResult
 from etl.run.state import (
     MAX_RESTARTS,
@@ -113,7 +113,7 @@ def run(
     try:
         return execution.carry_out()
     except KeyboardInterrupt as error:
-        if execution.published:
+        if execution.published and not any(w.sink for job in jobs for w in job.writes):
             return execution.published  # it came while connections were closed
         raise Cancelled("interrupted: nothing was published") from error
 
@@ -323,6 +323,9 @@ class _Execution:
                         seconds=round(time.monotonic() - self._clock, 3),
                         columns=published.columns,
                         warnings=each_once((*one.requires.warnings, *published.warnings)),
+                        rows_read=sum(s.rows_read for s in one.requires.sources),
+                        rows_dropped=summed(s.rows_dropped for s in one.requires.sources),
+                        rows_added=sum(s.rows_added for s in one.requires.sources),
                     )
                 )
             self.published = out
@@ -348,7 +351,7 @@ class _Execution:
             started=self._started,
             finished=datetime.now(UTC),  # noqa: TID251 - the end of the run, for its record
             engine=bench.cluster.choice,
-            warnings=each_once((*self._warnings, *self._widened, *of_reading(plan, results))),
+            warnings=each_once((*self._warnings, *self._widened, *bench.warnings(), *of_reading(plan, results))),
         )
         out: list[_Ready] = []
         for index, session in enumerate(bench.tasks.sessions[job]):
@@ -612,6 +615,15 @@ class _Bench:
     def results_of(self, job: int) -> list[PartResult]:
         """What came of the parts of a job, in the order of their rows, numbered in it."""
         return [_numbered(self.results[key], i) for i, key in enumerate(self.tasks.keys_of(job))]
+
+    def warnings(self) -> list[Mapping[str, object]]:
+        """What memory could not hold."""
+        told = [f"{where} did not fit into memory and was read again as two halves" for where in self.halved]
+        found: list[Mapping[str, object]] = [{"code": "halved", "text": text} for text in told]
+        if self.fallbacks:
+            text = f"{self.fallbacks} parts were too large for the device and were made on the CPU"
+            found.append({"code": "cpu-fallback", "count": self.fallbacks, "text": text})
+        return found
 
     def finished_of(self, job: int, dataset: int) -> list[Finished]:
         """What came of the pieces of a dataset, in order."""

@@ -77,6 +77,8 @@ class PartResult:
     """Rows that the steps gave for those read; None without steps."""
     steps_seconds: float = 0.0
     """In the function of the steps."""
+    steps_warnings: tuple[str, ...] = ()
+    """Of the steps, in sentences."""
 
 
 def run_part(task: PartTask, /) -> PartResult:
@@ -134,10 +136,11 @@ def run_part(task: PartTask, /) -> PartResult:
         seconds=time.monotonic() - started,
         special=tally.special,
         rounded=tally.rounded,
-        warnings=(*tally.warnings, *(() if made is None else made.warnings)),
+        warnings=tuple(tally.warnings),
         how=tally.how,
         rows_made=None if made is None else made.rows,
         steps_seconds=0.0 if made is None else made.seconds,
+        steps_warnings=() if made is None else tuple(made.warnings),
     )
 
 

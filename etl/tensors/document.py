@@ -353,6 +353,7 @@ def _source_json(source: SourceRecord, schema_hash: str) -> dict[str, object]:
         "rows_read": source.rows_read,
         "rows_written": source.rows_written,
         "rows_dropped": dict(source.rows_dropped),
+        **({"rows_added": source.rows_added} if source.rows_added else {}),
     }
 
 
@@ -375,6 +376,7 @@ def _part_json(record: PartRecord, source: str) -> dict[str, object]:
         "includes_null": record.includes_null,
         "rows_counted": record.rows_counted,
         "rows_read": record.rows_read,
+        **({"rows_made": record.rows_made} if record.rows_made is not None else {}),
         "rows": record.rows,
         "bytes": record.bytes,
         "seconds": record.seconds,
