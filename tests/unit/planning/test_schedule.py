@@ -52,7 +52,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: cron("0 2 * * *", exclude=[datetime(2026, 1, 1, tzinfo=UTC)]), "exclude is"),
     (lambda: cron("0 2 * * *", exclude="2026-01-01"), "exclude is"),  # type: ignore[arg-type]
     (lambda: cron("0 2 * * *", start="2026-01-01"), "start is"),  # type: ignore[arg-type]
-    (lambda: every(), "every() has no step"),
+    (every, "every() has no step"),
     (lambda: every(hours=-1), "every(hours=-1)"),
     (lambda: every(hours=1.5), "every(hours=1.5)"),  # type: ignore[arg-type]
     (lambda: every(days=1, hours=1), "mixes hours and days"),
@@ -62,7 +62,7 @@ BAD: list[tuple[Callable[[], object], str]] = [
     (lambda: every(days=1, at="02:00Z"), "at is"),
     (lambda: every(days=1, anchor=datetime(2026, 1, 1, tzinfo=UTC)), "anchor= with steps of the calendar"),
     (lambda: every(hours=1, anchor=datetime(2026, 1, 1)), "It is a datetime with a zone"),  # noqa: DTZ001 - refused
-    (lambda: after(), "names no dataset"),
+    (after, "names no dataset"),
     (lambda: after("lake/a", "lake/a"), "names lake/a twice"),
     (lambda: after(""), "is no dataset's folder"),
 ]
