@@ -385,6 +385,8 @@ class Requires:
     warnings: tuple[Mapping[str, object], ...]
     engine: str
     workers: int
+    origins: tuple[PartRecord, ...] = ()
+    """Parts of the sources, where `parts` are of what was made of them in between."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -67,12 +67,13 @@ def required(kept: Kept, dataset: int, /) -> Requires:
     warnings = kept.warnings
     if job.of is not None:
         sources, warnings = job.of.sources, each_once((*job.of.warnings, *warnings))
-        parts = (*job.of.parts, *(replace(one, source=job.read.name) for one in parts))
+        parts = tuple(replace(one, source=job.read.name) for one in parts)
     return Requires(
         run_id=kept.run_id,
         rows=read if kept.whole is None else kept.whole,
         sources=sources,
         parts=parts,
+        origins=() if job.of is None else job.of.parts,
         special=_sum2(r.special for r in results),
         rounded=summed(r.rounded for r in results),
         warnings=warnings,

@@ -1,28 +1,287 @@
-"""Pipelines of whole data: sources to spool files, a function over collections, its result to a dataset."""
+"""Pipelines of whole data, in three passes: sources to spool files, a function over collections, result to a dataset.
+
+The sources of one connection are read in one snapshot; several connections are read one after the other, and the
+manifest lists the moment of each.
+"""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import inspect
+import time
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
-from etl.core.errors import ConfigError
+from connectors.base import CutWish, Endpoint, Query
+from etl.core.errors import EtlError, UserCodeError
+from etl.core.schema import Schema
+from etl.core.user_code import user_error
+from etl.engine import select
+from etl.engine.backends import backend
+from etl.engine.spool import groups
+from etl.planning.calling import defined_at, printing_to_stderr
+from etl.planning.jobs import Job, Lineage, Reading, Write
+from etl.run import runner
+from etl.run.places import attach_nobody
+from etl.run.progress import Silent
+from etl.run.spool import Spooled, SpoolSink, SpoolSource
+from etl.tensors.options import WriteOptions
+from etl.tensors.sink import DatasetSink
+from etl.tensors.stages import drop_stage, open_stage
+from etl.tensors.storage import local_path
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from connectors.base import PartRecord
+    from etl.engine.base import EngineChoice
+    from etl.engine.spool import SpoolFile
     from etl.planning.binding import Bound
+    from etl.planning.function import FunctionRef
     from etl.run.progress import Progress
     from etl.run.result import RunResult
 
+SPOOL = ".spool"
+"""What the name of the hidden folder between passes has behind the run's; the next run removes one of a dead run."""
+
 
 def run(bound: Bound, /, *, run_id: str, engine: str, workers: int | None, progress: Progress | None) -> RunResult:
-    """Carry the three passes out."""
-    del run_id, engine, workers, progress
-    raise _unbuilt(bound)
+    """Carry the three passes out.
+
+    Raises:
+        UserCodeError: The function failed; its own line is named.
+        EtlError: What failed, and in which source or part.
+    """
+    clock = time.monotonic()
+    progress = progress or Silent()
+    progress.stage("planning")
+    planned = _planned(bound)
+    sink = DatasetSink(bound.write.target, bound.write.format, bound.write.options)
+    sink.check(planned.returns, bound.write.mode)
+    with ExitStack() as stack:
+        folder = open_stage(local_path(bound.write.target), run_id + SPOOL)
+        stack.callback(drop_stage, folder)
+        spooled = _read(bound, folder, run_id=run_id, engine=engine, workers=workers, progress=progress)
+        files = _made(bound, planned, spooled, folder, engine=engine, workers=workers, progress=progress)
+        job = _last(bound, planned.returns, spooled, files)
+        result = runner.run([job], run_id=run_id, engine="cpu", workers=workers, progress=progress)[0]
+    parts = sum(len(_parts_of(one)) for one in spooled.values())
+    return replace(result, partitions=parts, seconds=round(time.monotonic() - clock, 3))
+
+
+@dataclass(frozen=True, slots=True)
+class _Planned:
+    """What is known before a row is read: the columns of each source, and of the result."""
+
+    schemas: Mapping[str, Schema]
+    returns: Schema
+
+
+def _planned(bound: Bound) -> _Planned:
+    ref = _function(bound)
+    schemas: dict[str, Schema] = {}
+    for connection in _connections(bound.readings):
+        sources = runner.open_sources([Job(one, ()) for one in connection])
+        lead, *siblings = sources
+        with lead.snapshot(siblings=siblings, attach_all=attach_nobody) as at:
+            schemas.update({r.name: s.schema(at) for r, s in zip(connection, sources, strict=True)})
+    schemas = {name: schemas[name] for name in bound.readings}
+    from etl.engine.whole import meta_through  # noqa: PLC0415 # Dask is imported for pipelines of whole data only
+
+    try:
+        meta = meta_through(partial(_called, ref), schemas)
+    except EtlError as error:
+        if "line" in error.context:
+            error.hint = " ".join(filter(None, (error.hint, "It was called with no rows, to learn its columns.")))
+        raise
+    if not hasattr(meta, "columns"):
+        raise _no_frame(ref, meta)
+    fields = {f.name: f for schema in reversed(schemas.values()) for f in schema}
+    try:
+        returns = backend("pandas").schema_of(meta, Schema(tuple(fields.values())))
+    except EtlError as error:
+        raise error.at(defined_at(ref)) from error
+    return _Planned(schemas, returns)
+
+
+def _connections(readings: Mapping[str, Reading]) -> list[list[Reading]]:
+    """Sources that are read in one snapshot, connection by connection."""
+    found: dict[object, list[Reading]] = {}
+    for name, reading in readings.items():
+        key = (reading.endpoint.scheme, reading.endpoint.display())
+        found.setdefault(key, []).append(replace(reading, name=name))
+    return list(found.values())
+
+
+def _function(bound: Bound) -> FunctionRef:
+    ref = bound.pipeline.function
+    if ref is None:
+        raise AssertionError(bound.pipeline.name)
+    return ref
+
+
+def _read(
+    bound: Bound, folder: Path, *, run_id: str, engine: str, workers: int | None, progress: Progress
+) -> dict[str, Spooled]:
+    """The first pass: every source to its spool."""
+    spooled: dict[str, Spooled] = {}
+    for connection in _connections(bound.readings):
+        jobs = []
+        for reading in connection:
+            sink = SpoolSink(folder / reading.name)
+            spooled[reading.name] = sink.spooled
+            write = Write(reading.name, "parquet", WriteOptions(), sink=sink)
+            jobs.append(Job(reading, (write,), retries=bound.pipeline.retries))
+        runner.run(jobs, run_id=run_id, engine=_reader(engine), workers=workers, progress=progress)
+    return {name: spooled[name] for name in bound.readings}
+
+
+def _reader(engine: str) -> str:
+    """Rows pass straight through in the first pass, which takes no GPU."""
+    return "cpu" if engine == "gpu" else engine
+
+
+def _made(
+    bound: Bound,
+    planned: _Planned,
+    spooled: Mapping[str, Spooled],
+    folder: Path,
+    *,
+    engine: str,
+    workers: int | None,
+    progress: Progress,
+) -> list[SpoolFile]:
+    """The second pass: the function over all rows."""
+    from etl.engine.whole import Given, WholeTask, carry_out, opened  # noqa: PLC0415 # as in _planned
+
+    ref = _function(bound)
+    size = sum(f.bytes for one in spooled.values() for f in one.files)
+    choice = _choice(bound, size, engine, workers)
+    result = folder / "result"
+    result.mkdir()
+    with opened(choice, folder / "workers") as cluster:
+        choice = cluster.choice
+        task = WholeTask(
+            call=partial(_called, ref),
+            load=ref.load,
+            function=ref.name,
+            file=ref.file,
+            given=tuple(
+                Given(name, one.schema or planned.schemas[name], tuple(groups(one.files, choice.backend, choice.slots)))
+                for name, one in spooled.items()
+            ),
+            returns=planned.returns,
+            backend=choice.backend,
+            folder=str(result),
+        )
+        progress.stage(f"calling {ref.name}")
+        known: list[int] = []
+
+        def wrote(of: int, rows: int, count: int) -> None:
+            if not known:
+                known.append(of)
+                progress.planned(of, 0, 0)
+                progress.stage(f"computing {ref.name}")
+            progress.advanced(parts=1, rows=rows, count=count)
+
+        return carry_out(cluster, task, wrote=wrote)
+
+
+def _choice(bound: Bound, size: int | None, engine: str, workers: int | None) -> EngineChoice:
+    """Frames of processes, as many as there are cores: a join has work for all of them."""
+    local = bound.steps is not None and bound.steps.local
+    return select.choose(
+        engine,
+        python_rows=True,
+        parts=select.MAX_READERS,
+        workers=workers or select.cores(),
+        at_once=None,
+        frames=True,
+        input_bytes=size,
+        here=local,
+    )
+
+
+def _called(ref: FunctionRef, given: Mapping[str, Any]) -> Any:
+    """What the function gives for collections by name; what it prints goes to stderr.
+
+    Raises:
+        UserCodeError: It failed.
+        EtlError: As the function raised it.
+    """
+    function = ref.load()
+    first = [
+        given[one.name]
+        for one in inspect.signature(function).parameters.values()
+        if one.kind is inspect.Parameter.POSITIONAL_ONLY and one.name in given
+    ]
+    rest = dict(list(given.items())[len(first) :]) if first else dict(given)
+    try:
+        with printing_to_stderr():
+            return function(*first, **rest)
+    except (Exception, SystemExit) as error:
+        columns = [f"{name}.{column}" for name, one in given.items() for column in one.columns]
+        raise user_error(error, function=ref.name, file=ref.file, columns=columns) from error
+
+
+def _no_frame(ref: FunctionRef, made: object) -> UserCodeError:
+    name = "None" if made is None else f"a {type(made).__name__}"
+    hint = "Did you forget `return`?" if made is None else "Return the collection, or a frame; .to_frame() makes one."
+    return UserCodeError(f"{defined_at(ref)}: it returned {name}, not a collection of frames", hint=hint)
+
+
+def _last(bound: Bound, returns: Schema, spooled: Mapping[str, Spooled], files: Sequence[SpoolFile]) -> Job:
+    """The third pass: the result as a source, to the dataset; its manifest names the stores."""
+    name = f"result of {bound.pipeline.name}"
+    records = [one.requires for one in spooled.values() if one.requires is not None]
+    sources = tuple(s for one in records for s in one.sources)
+    lineage = Lineage(
+        sources,
+        tuple(part for one in spooled.values() for part in _parts_of(one)),
+        (*_moments(spooled), *_said(spooled)),
+    )
+    reading = Reading(
+        Endpoint(name, "spool"),
+        Query(table=name),
+        wish=CutWish(partitions=max(2, len(files))) if len(files) > 1 else CutWish(partitions=1),
+        name=name,
+        source=SpoolSource(name, tuple(files), returns),
+    )
+    return Job(reading, (bound.write,), retries=bound.pipeline.retries, of=lineage)
+
+
+def _parts_of(one: Spooled) -> tuple[PartRecord, ...]:
+    if one.requires is None:
+        return ()
+    return tuple(replace(part, source=one.requires.sources[0].name) for part in one.requires.parts)
+
+
+def _said(spooled: Mapping[str, Spooled]) -> Iterable[Mapping[str, object]]:
+    """Warnings of the sources, each with its source's name."""
+    for name, one in spooled.items():
+        for warning in one.requires.warnings if one.requires is not None else ():
+            yield {**warning, "source": name, "text": f"{name}: {warning.get('text', '')}"}
+
+
+def _moments(spooled: Mapping[str, Spooled]) -> Iterable[Mapping[str, object]]:
+    """That the sources were not read at one moment, where they were not."""
+    taken = {
+        (s.snapshot.token, s.snapshot.taken_at): s
+        for one in spooled.values()
+        if one.requires is not None
+        for s in one.requires.sources
+    }
+    if len(taken) > 1:
+        moments = sorted(s.snapshot.taken_at for s in taken.values())
+        apart = (moments[-1] - moments[0]).total_seconds()
+        text = (
+            f"the sources were read at {len(taken)} moments, {apart:.3g} s apart: each connection has its own snapshot"
+        )
+        yield {"code": "snapshots", "count": len(taken), "text": text}
 
 
 def plan(bound: Bound, /, *, engine: str, workers: int | None) -> dict[str, object]:
-    """What `--plan` shows."""
-    del engine, workers
-    raise _unbuilt(bound)
-
-
-def _unbuilt(bound: Bound) -> ConfigError:
-    return ConfigError(f"pipeline {bound.pipeline.name} works on whole data, which is not built yet")
+    """What `--plan` shows: the plan of every source, what the function gives, and where it goes."""
+    raise NotImplementedError

@@ -136,7 +136,9 @@ def _document(
         },
         "source": [_source_json(one, schema_hash) for one in requires.sources],
         "snapshots": {one.name: _snapshot_json(one.snapshot) for one in requires.sources},
-        "partitions": [_part_json(p, p.source or requires.sources[0].name) for p in requires.parts],
+        "partitions": [
+            _part_json(p, p.source or requires.sources[0].name) for p in (*requires.origins, *requires.parts)
+        ],
         "columns": list(columns),
         "feature_order": list(plan.features),
         "feature_order_sha256": documents.names_sha256(plan.features),
