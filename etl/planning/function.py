@@ -148,32 +148,39 @@ def imported(file: str, digest: str = "", /) -> ModuleType:
             given.
     """
     with _importing:
-        now = sha256_of(file)
         if digest and (file, digest) in _modules:
             return _modules[file, digest]
-        if not now:
-            raise ConfigError(f"{file} cannot be read", hint="Check the path; every worker must see the same files.")
+        try:
+            source = Path(file).read_bytes()
+        except OSError as error:
+            hint = "Check the path; every worker must see the same files."
+            raise ConfigError(f"{file} cannot be read: {error.strerror}", hint=hint) from error
+        now = hashlib.sha256(source).hexdigest()
         if digest and digest != now:
             raise ConfigError(f"{file} was changed after this run began", hint=_RELOAD)
         if (file, now) not in _modules:
-            _modules[file, now] = _executed(Path(file), now)
+            _modules[file, now] = _executed(Path(file), source, now)
         return _modules[file, now]
 
 
-def _executed(path: Path, digest: str) -> ModuleType:
-    """Import a file as a module of a package of its own, whose folder is the file's."""
+def _executed(path: Path, source: bytes, digest: str) -> ModuleType:
+    """Import a file as a module of a package of its own, whose folder is the file's.
+
+    What is executed are the bytes that the digest is of, and never a cached compilation: Python takes one for good
+    when time of change and size agree, as they do after a quick edit.
+    """
     package = PACKAGE + hashlib.sha256(f"{path}\0{digest}".encode()).hexdigest()[:16]
     name = f"{package}.{path.stem}"
     parent = ModuleType(package)
     parent.__path__ = [str(path.parent)]
     spec = importlib.util.spec_from_file_location(name, path)
-    if spec is None or spec.loader is None:
+    if spec is None:
         raise ConfigError(f"{path} is not a Python file", hint="Pipelines are files that end in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[package], sys.modules[name] = parent, module
     try:
         with _beside(path.parent), contextlib.redirect_stdout(sys.stderr):
-            spec.loader.exec_module(module)
+            exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user's own file
     except KeyboardInterrupt:
         _forget(package)
         raise
