@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 FILE = "cuetl.toml"
-SECTIONS = ("connections", "engine")
+SECTIONS = ("connections", "engine", "storage")
 TEXT_KEYS = ("url", "user", "host", "database")
 OPTIONS: dict[str, type] = {
     "consistency": str,
@@ -35,6 +35,9 @@ OPTIONS: dict[str, type] = {
 }
 """Keys that travel in `Endpoint.options`, with their TOML type."""
 KEYS = (*TEXT_KEYS, "password", "port", *OPTIONS)
+STORAGE_TEXT = ("endpoint", "region")
+STORAGE_SECRETS = ("access_key", "secret_key", "session_token")
+STORAGE_KEYS = ("url", *STORAGE_TEXT, *STORAGE_SECRETS, "anonymous")
 CONSISTENCY = ("snapshot", "per-part")
 
 FRACTION_OR_BYTES = (int, float, str)
@@ -114,7 +117,7 @@ class Engine:
         tls_ca_file: The authority of a `tls://` scheduler.
         tls_client_cert: This client's certificate.
         tls_client_key: Its key.
-        require_tls: Refuse every scheduler that does not speak TLS.
+        require_tls: Refuse an address of a scheduler that does not speak TLS, and UCX, which cannot.
     """
 
     devices: tuple[str, ...] = ()
@@ -137,6 +140,15 @@ class Engine:
 
 
 @dataclass(frozen=True, slots=True)
+class StorageOptions:
+    """One `[storage.NAME]`: the beginning of the URLs that it is for, and how that storage is opened."""
+
+    name: str
+    url: str
+    options: tuple[tuple[str, str | bool | SecretRef], ...] = field(default=(), repr=False)
+
+
+@dataclass(frozen=True, slots=True)
 class Settings:
     """All configuration of this process. `path` None: no file was found; `looked` says where one was looked for."""
 
@@ -144,6 +156,7 @@ class Settings:
     connections: Mapping[str, Connection] = field(default_factory=dict)
     looked: str = FILE
     engine: Engine = field(default_factory=Engine)
+    storage: tuple[StorageOptions, ...] = ()
 
 
 @cache
@@ -182,7 +195,45 @@ def load(folder: Path, environment: Mapping[str, str], /) -> Settings:
     if not isinstance(connections, dict):
         raise ConfigError(f"{path}: connections is not a table", hint="Write [connections.NAME] and its keys.")
     named_ones = {name: _connection(path, name, one) for name, one in connections.items()}
-    return Settings(path, named_ones, str(path), _engine(path, tree.get("engine", {})))
+    storage = tree.get("storage", {})
+    if not isinstance(storage, dict):
+        raise ConfigError(f"{path}: storage is not a table", hint="Write [storage.NAME] and its keys.")
+    storages = tuple(_storage(path, name, one) for name, one in storage.items())
+    return Settings(path, named_ones, str(path), _engine(path, tree.get("engine", {})), storages)
+
+
+def storage_options(url: str, /, *, at: Settings | None = None) -> tuple[tuple[str, str | bool | SecretRef], ...]:
+    """How the storage of a URL is opened, by the `[storage.NAME]` with the longest beginning of it; () without one."""
+    at = settings() if at is None else at
+    fit = [one for one in at.storage if url == one.url or url.startswith(one.url.removesuffix("/") + "/")]
+    return max(fit, key=lambda one: len(one.url)).options if fit else ()
+
+
+def cache_folder(environment: Mapping[str, str] | None = None, /) -> Path:
+    """Where copies of files of other storages are kept: `$CUETL_CACHE`, else `.cache/cuetl` of the user's home."""
+    named = (os.environ if environment is None else environment).get("CUETL_CACHE", "").strip()
+    return Path(named).expanduser() if named else Path.home() / ".cache" / "cuetl"
+
+
+def _storage(path: Path, name: str, keys: object) -> StorageOptions:
+    place = f"{path}: [storage.{name}]"
+    if not isinstance(keys, dict):
+        raise ConfigError(f"{place} is not a table", hint="Write [storage.NAME] and its keys.")
+    _known_keys(keys, STORAGE_KEYS, place, "keys")
+    options: list[tuple[str, str | bool | SecretRef]] = []
+    for key, value in keys.items():
+        if type(value) is not (bool if key == "anonymous" else str):
+            raise ConfigError(f"{place} {key} is not {'true or false' if key == 'anonymous' else 'text in quotes'}")
+        if key in STORAGE_SECRETS and (reference := _reference(str(value))) is not None:
+            options.append((key, reference))
+        elif key in STORAGE_TEXT:
+            options.append((key, _from_environment(str(value)) or ""))
+        elif key == "anonymous":
+            options.append((key, bool(value)))
+    url = str(keys.get("url", ""))
+    if "://" not in url:
+        raise ConfigError(f"{place} has no url", hint='Write the beginning of the URLs it is for: url = "s3://bucket".')
+    return StorageOptions(name, url, tuple(options))
 
 
 def launched(environment: Mapping[str, str] | None = None, /) -> tuple[int, int] | None:

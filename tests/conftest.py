@@ -3,6 +3,7 @@
 pytest_plugins = [
     "tests.fix_signals",
     "tests.fix_hypothesis",
+    "tests.fix_cache",
     "tests.fix_servers",
     "tests.fix_mariadb",
     "tests.fix_proxy",

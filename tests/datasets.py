@@ -10,16 +10,17 @@ from connectors.base import PartRecord, Published, Requires, SourceRecord, Stage
 from etl.core.partition import Pages, Partition, Snapshot, slice_json
 from etl.core.schema import Field, Schema
 from etl.tensors.options import WriteOptions
+from etl.tensors.places import Place
 from etl.tensors.sink import DatasetSession, DatasetSink
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
     import pyarrow as pa
 
     from connectors.base import Mode
     from etl.tensors.options import Format
+    from etl.tensors.places import Target
 
 TAKEN = datetime(2026, 1, 2, tzinfo=UTC)
 
@@ -76,11 +77,11 @@ def requires(staged: Sequence[Staged], run_id: str, rows: int | None = None) -> 
 
 
 def begin(
-    out: Path, table: pa.Table, *, fmt: Format = "parquet", options: WriteOptions | None = None, mode: Mode = "create",
-    run_id: str = "r1", vocabularies: dict[str, tuple[str, ...]] | None = None,
+    out: Target, table: pa.Table, *, fmt: Format = "parquet", options: WriteOptions | None = None,
+    mode: Mode = "create", run_id: str = "r1", vocabularies: dict[str, tuple[str, ...]] | None = None,
 ) -> DatasetSession:  # fmt: skip
     """A session, pickled as it would be on its way to a worker."""
-    sink = DatasetSink(str(out), fmt, options or WriteOptions())
+    sink = DatasetSink(out if isinstance(out, Place) else str(out), fmt, options or WriteOptions())
     schema = schema_of(table, vocabularies)
     sink.check(schema, mode)
     session = pickle.loads(pickle.dumps(sink.begin(run_id, schema, mode)))
@@ -89,7 +90,7 @@ def begin(
 
 
 def export(
-    out: Path, table: pa.Table, parts: int = 1, *, fmt: Format = "parquet", options: WriteOptions | None = None,
+    out: Target, table: pa.Table, parts: int = 1, *, fmt: Format = "parquet", options: WriteOptions | None = None,
     mode: Mode = "create", run_id: str = "r1", batch_rows: int = 1000,
     vocabularies: dict[str, tuple[str, ...]] | None = None,
 ) -> Published:  # fmt: skip

@@ -20,13 +20,14 @@ from etl.run import explain, runner
 from etl.run.naming import new_run_id
 from etl.settings import endpoint
 from etl.tensors.options import WriteOptions
-from etl.tensors.storage import local_path
+from etl.tensors.places import Place, place_of
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from connectors.base import Cast, Endpoint, Mode, Special
     from etl.tensors.options import Format, Layout, Order
+    from etl.tensors.places import Target
 
 DEFAULT_FORMAT = "safetensors"
 MODES = ("create", "replace", "append")
@@ -198,18 +199,22 @@ def _writes(flags: Flags) -> list[tuple[str, str]]:
     for one in flags.to:
         if not one.strip():
             raise ConfigError("--to is empty", hint="Give the folder of the dataset.")
-        if "://" in one:
-            raise ConfigError(f"--to {one.partition('://')[0]}://… is not a local folder", hint="Give a local folder.")
-    places = [local_path(one) for one in flags.to]
+    places = [place_of(one) for one in flags.to]
     words.refuse_twice(map(str, places), "--to")
     for place in places:
         for outer in places:
-            if outer in place.parents:
+            if _inside(place, outer):
                 raise ConfigError(
                     f"--to {place} lies inside --to {outer}, whose readers would read its files too",
                     hint="Name a folder beside it.",
                 )
     return list(zip(flags.to, formats, strict=True))
+
+
+def _inside(place: Target, outer: Target) -> bool:
+    if isinstance(place, Place) or isinstance(outer, Place):
+        return str(place).startswith(f"{outer}/")
+    return outer in place.parents
 
 
 def _options(flags: Flags) -> WriteOptions:

@@ -10,17 +10,17 @@ from etl.tensors.document import column_json, layout_json
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from etl.tensors.manifest import Manifest
     from etl.tensors.options import Format, WriteOptions
     from etl.tensors.ordering import Ordering
     from etl.tensors.pack import PackPlan
+    from etl.tensors.places import Target
     from etl.tensors.split import Splitting
 
 
 def check_append(
-    live: Manifest, format_: Format, plan: PackPlan, split: Splitting | None, options: WriteOptions, target: Path, /
+    live: Manifest, format_: Format, plan: PackPlan, split: Splitting | None, options: WriteOptions, target: Target, /
 ) -> None:
     """Hold that new rows fit the dataset: same format, columns, split and layout.
 
@@ -71,7 +71,7 @@ def _split_words(recipe: object) -> str:
         return str(recipe)
 
 
-def check_order(live: Manifest, how: Ordering | None, target: Path, /) -> None:
+def check_order(live: Manifest, how: Ordering | None, target: Target, /) -> None:
     """Hold that new rows come in the order of the dataset: each append in itself, behind what is there.
 
     Raises:

@@ -10,11 +10,12 @@ from etl.tensors.versions import current, history
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
+
+    from etl.tensors.places import Target
 
 
 def require(
-    path: Path, manifest: Manifest, /, *, feature_order_sha256: str | None = None, fit_id: str | None = None
+    path: Target, manifest: Manifest, /, *, feature_order_sha256: str | None = None, fit_id: str | None = None
 ) -> None:
     """Hold that a version has the feature order and the fit that a model was made with; None: not asked.
 
@@ -45,7 +46,7 @@ def _features(manifest: Manifest) -> list[str]:
     return [str(name) for name in sequence(manifest.document.get("feature_order") or [])]
 
 
-def _wanted(path: Path, digest: str) -> list[str] | None:
+def _wanted(path: Target, digest: str) -> list[str] | None:
     """The features whose order has this hash, if a version of the dataset has them."""
     newest = current(path)
     if newest is None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -12,14 +11,15 @@ from etl.tensors.contract import require
 from etl.tensors.encode import reading
 from etl.tensors.manifest import Manifest, integer, sequence
 from etl.tensors.page import fragment, page
+from etl.tensors.places import Place, place_of
 from etl.tensors.reading import Split
 from etl.tensors.shards import Shards
 from etl.tensors.showing import one_line
-from etl.tensors.storage import local_path
 from etl.tensors.verify import check, opened_whole
 from etl.tensors.versions import history, located
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from etl.tensors.batch import Batch
     from etl.tensors.frameworks import Framework
     from etl.tensors.loader import As, Loader, Mode
+    from etl.tensors.places import Target
     from etl.tensors.shards import Io
     from etl.tensors.verify import Verify
 
@@ -37,11 +38,11 @@ class Dataset:
     """One version of a dataset, pinned when it was opened; a later publish does not change it.
 
     Attributes:
-        path: The folder.
+        place: The folder, or the place in another storage.
         manifest: The version's manifest.
     """
 
-    path: Path
+    place: Target
     manifest: Manifest
     told: set[str] = field(default_factory=set, init=False, compare=False, repr=False)
     """Splits of which it was said that absent values are 0."""
@@ -49,6 +50,19 @@ class Dataset:
 
     def __len__(self) -> int:
         return self.manifest.rows
+
+    @property
+    def path(self) -> Path:
+        """The folder.
+
+        Raises:
+            ConfigError: The dataset lies in another storage.
+        """
+        if isinstance(self.place, Place):
+            raise ConfigError(
+                f"{self.place} is no local folder", hint="Dataset.locate(FILE) gives a file's local copy."
+            )
+        return self.place
 
     @property
     def columns(self) -> tuple[Mapping[str, object], ...]:
@@ -68,7 +82,7 @@ class Dataset:
         """
         if name not in self.splits:
             raise ConfigError(
-                f"{self.path} has no split {name}", hint=nearest(name, self.splits, what="splits"), split=name
+                f"{self.place} has no split {name}", hint=nearest(name, self.splits, what="splits"), split=name
             )
         return Split(self, name)
 
@@ -143,7 +157,7 @@ class Dataset:
     def _only(self, asked: str) -> Split:
         if len(self.splits) != 1:
             raise ConfigError(
-                f"{self.path} has the splits {', '.join(self.splits)}", hint=f"Name one: ds.split(name).{asked}."
+                f"{self.place} has the splits {', '.join(self.splits)}", hint=f"Name one: ds.split(name).{asked}."
             )
         return Split(self, self.splits[0])
 
@@ -156,7 +170,7 @@ class Dataset:
         """
         found = self._opened.get(split)
         if found is None:
-            found = self._opened.setdefault(split, Shards(self.path, self.manifest, split))
+            found = self._opened.setdefault(split, Shards(self.place, self.manifest, split))
         return found
 
     def locate(self, path: str, /) -> Path:
@@ -165,7 +179,7 @@ class Dataset:
         Raises:
             FileNotFoundError: In neither.
         """
-        return located(self.path, path)
+        return located(self.place, path)
 
     def require(self, *, feature_order_sha256: str | None = None, fit_id: str | None = None) -> None:
         """Hold that a model that was made with this feature order and this fit can be given these rows.
@@ -173,7 +187,7 @@ class Dataset:
         Raises:
             SchemaError: They are others; missing, extra and moved features are named.
         """
-        require(self.path, self.manifest, feature_order_sha256=feature_order_sha256, fit_id=fit_id)
+        require(self.place, self.manifest, feature_order_sha256=feature_order_sha256, fit_id=fit_id)
 
     def verify(self, level: Verify = "sha256", /) -> None:
         """Hold that the files are what the manifest says.
@@ -186,7 +200,7 @@ class Dataset:
         Raises:
             Damaged: Names every bad file with both hashes.
         """
-        check(self.path, self.manifest, level)
+        check(self.place, self.manifest, level)
 
     def history(self) -> list[Manifest]:
         """This version and the ones that it was made from, the newest first.
@@ -194,7 +208,7 @@ class Dataset:
         Raises:
             Damaged: A manifest of the chain is missing or cannot be read.
         """
-        return history(self.path, self.manifest)
+        return history(self.place, self.manifest)
 
     def page(self) -> str:
         """The version as one self-contained HTML page: columns with plots, splits, lineage, versions, files.
@@ -202,21 +216,21 @@ class Dataset:
         Raises:
             Damaged: A manifest of an older version is missing or cannot be read.
         """
-        return page(self.path, self.manifest, self.history())
+        return page(self.place, self.manifest, self.history())
 
     def __repr__(self) -> str:
-        return f"<Dataset {self.path}, version {self.manifest.version}: {one_line(self.manifest)}>"
+        return f"<Dataset {self.place}, version {self.manifest.version}: {one_line(self.manifest)}>"
 
     def _repr_html_(self) -> str:
         """What notebooks show: the page without its head."""
-        return fragment(self.path, self.manifest, [self.manifest])
+        return fragment(self.place, self.manifest, [self.manifest])
 
     def summary(self) -> dict[str, object]:
         """What `cuetl dataset show` prints, as JSON values."""
         document = self.manifest.document
         keys = ("format", "version", "dataset_id", "operation", "created_at", "rows", "bytes", "parent")
         return {
-            "path": str(self.path),
+            "path": str(self.place),
             **{k: document.get(k) for k in keys},
             "splits": dict(self.manifest.splits),
             "files": len(self.manifest.files),
@@ -229,7 +243,7 @@ class Dataset:
             "partitions": len(sequence(document.get("partitions", []))),
             "content_sha256": document.get("content_sha256"),
             "warnings": document.get("warnings"),
-            **({"reading": reading(self.manifest, self.path)} if self.manifest.format == "tfrecord" else {}),
+            **({"reading": reading(self.manifest, self.place)} if self.manifest.format == "tfrecord" else {}),
         }
 
 
@@ -240,21 +254,24 @@ def _column_summary(column: Mapping[str, object], rows: int) -> dict[str, object
     return {**{k: column.get(k) for k in kept}, "nulls": count, "null_share": count / rows if rows else 0.0}
 
 
-def open_dataset(path: str | Path, /, version: int | None = None, verify: Verify = "size") -> Dataset:
+def open_dataset(
+    path: str | os.PathLike[str] | Place, /, version: int | None = None, verify: Verify = "size"
+) -> Dataset:
     """Open a dataset: one file is read, and with "size" each file's size is looked at.
 
     Args:
-        path: The folder, or a `file://` URL.
+        path: The folder, or a URL. Files of another storage than this machine's folders are fetched once, when they
+            are first asked for, into `$CUETL_CACHE` (else `~/.cache/cuetl`), and mapped there.
         version: An older version; None: the current one.
         verify: "none", "size" or "sha256", see `Dataset.verify`. A file that this process has hashed before is not
             read again while it is the same file with the same size and time of change.
 
     Raises:
-        ConfigError: The words are wrong, or it is another storage.
+        ConfigError: The words are wrong, or it is an unknown storage.
         DatasetError: There is no dataset, no such version, or a vacuum took its data.
         Damaged: Files are missing or changed.
     """
     if verify not in ("none", "size", "sha256"):
         raise ConfigError(f"unknown verify {verify!r}", hint="Use none, size or sha256.")
-    folder = local_path(os.fspath(path))
+    folder = place_of(path)
     return Dataset(folder, opened_whole(folder, version, verify))

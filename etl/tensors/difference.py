@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
 from etl.tensors.manifest import integer
-from etl.tensors.storage import local_path
+from etl.tensors.places import place_of
 from etl.tensors.versions import required, version_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
 
     from etl.tensors.manifest import Manifest
@@ -91,7 +91,7 @@ def diff(path: str | os.PathLike[str], /, first: int | None = None, second: int 
         ConfigError: The version has no parent to compare it with.
         DatasetError: There is no dataset, or no such version.
     """
-    target = local_path(os.fspath(path))
+    target = place_of(path)
     newest = required(target)
     new = version_of(target, newest, second)
     parent = new.document.get("parent")

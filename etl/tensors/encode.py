@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from etl.tensors.manifest import FileEntry, Manifest
     from etl.tensors.options import Format
     from etl.tensors.pack import PackPlan
+    from etl.tensors.places import Target
     from etl.tensors.segments import Encode
 
 ENCODERS: Mapping[str, Encode] = {
@@ -118,7 +119,7 @@ def features_of(manifest: Manifest, /) -> dict[str, tfrecord.Feature]:
         raise Damaged(f"version {manifest.version} lists no features of TFRecord files: {error!r}") from error
 
 
-def reading(manifest: Manifest, folder: Path, /) -> str:
+def reading(manifest: Manifest, folder: Target, /) -> str:
     """Python that reads the first split of a TFRecord dataset with TensorFlow."""
     return tfrecord.reading(features_of(manifest), str(folder), next(iter(manifest.splits), "all"))
 

@@ -17,13 +17,14 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from etl.core.canonical import canonical_json
-from etl.core.errors import CommitConflict, Damaged, DatasetError
+from etl.core.errors import CommitConflict, ConfigError, Damaged, DatasetError
 from etl.tensors import manifest as documents
 from etl.tensors.document import utc_text
 from etl.tensors.encode import mapped
 from etl.tensors.keys import check_columns, keys_of, rows_with
 from etl.tensors.manifest import RETIRED, VERSIONS, FileEntry, Manifest, prefix_of, renumbered
 from etl.tensors.operations import opened, operation_id, successor
+from etl.tensors.places import Place
 from etl.tensors.publish import publish
 from etl.tensors.rewrite import Piece, check_format, check_whole, made_anew
 from etl.tensors.stages import drop_stage, open_stage, siblings, sweep
@@ -81,7 +82,7 @@ class Erased:
         }
 
 
-def erase(path: str | os.PathLike[str], keys: Sequence[str], /, *, dry_run: bool = False) -> Erased:
+def erase(path: str | os.PathLike[str] | Place, keys: Sequence[str], /, *, dry_run: bool = False) -> Erased:
     """Take every row that has one of the keys out of every version whose data are there.
 
     A version published meanwhile, or a run that is writing, could bring the rows back: both end the erasure. When it
@@ -103,6 +104,11 @@ def erase(path: str | os.PathLike[str], keys: Sequence[str], /, *, dry_run: bool
         DatasetError: There is no dataset, or the file system refused.
     """
     target, live = opened(path)
+    if isinstance(target, Place):
+        raise ConfigError(
+            f"{target} lies in another storage, where erase cannot take rows out of old versions in one step",
+            hint="Export again without the rows (--mode replace), then `cuetl dataset vacuum --keep 1`.",
+        )
     wanted = keys_of(keys, live)
     lost = missing(target, live)
     if lost:

@@ -42,6 +42,7 @@ if TYPE_CHECKING:
 
     from etl.tensors.cast import CastCount
     from etl.tensors.pack import PackPlan
+    from etl.tensors.places import Target
 
 RUN_BYTES = 32 << 20
 """Arrow data of one run: what a part holds while it sorts, twice."""
@@ -193,7 +194,7 @@ class Opener(Protocol):
         ...
 
     @property
-    def target(self) -> Path:
+    def target(self) -> Target:
         """The dataset."""
         ...
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import secrets
 import time
 from contextlib import suppress
@@ -13,24 +12,28 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from etl.core.errors import ConfigError, DatasetError
+from etl.tensors import by_manifest
 from etl.tensors import manifest as documents
 from etl.tensors.document import utc_text
 from etl.tensors.manifest import RETIRED, Manifest, prefix_of, renumbered
 from etl.tensors.options import WriteOptions
+from etl.tensors.places import Place, place_of
 from etl.tensors.publish import check_target, publish
 from etl.tensors.rewrite import Piece, check_format, check_whole, made_anew
 from etl.tensors.segments import ROWS
 from etl.tensors.stages import drop_stage, open_stage, siblings, sweep
-from etl.tensors.storage import failed, local_path, locked
+from etl.tensors.storage import failed, locked
 from etl.tensors.versions import history, missing, required, version_of
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from numpy.typing import NDArray
 
     from etl.tensors.manifest import FileEntry
+    from etl.tensors.places import Target
 
 KEEP = 3
 """Versions whose data vacuum leaves, counted from the newest."""
@@ -51,7 +54,7 @@ class Vacuumed:
         dry_run: Whether nothing was removed.
     """
 
-    target: Path
+    target: Target
     kept: tuple[int, ...]
     taken: tuple[int, ...]
     files: int
@@ -74,20 +77,20 @@ class Vacuumed:
         }
 
 
-def opened(path: str | os.PathLike[str], /) -> tuple[Path, Manifest]:
+def opened(path: str | os.PathLike[str] | Place, /) -> tuple[Target, Manifest]:
     """A dataset that is about to be changed: its folder and its current manifest.
 
     Raises:
         ConfigError: It is a place that cannot be published to.
         DatasetError: There is no dataset.
     """
-    target = local_path(os.fspath(path))
+    target = place_of(path)
     required(target)
     live = check_target(target, "replace")
     return target, required(target) if live is None else live
 
 
-def rollback(path: str | os.PathLike[str], /, version: int | None = None) -> Manifest:
+def rollback(path: str | os.PathLike[str] | Place, /, version: int | None = None) -> Manifest:
     """Publish a new version that is what an older one was: its files, columns and fit.
 
     Args:
@@ -128,10 +131,10 @@ def rollback(path: str | os.PathLike[str], /, version: int | None = None) -> Man
     try:
         return publish(target, stage, "replace", live.version, make)
     finally:
-        drop_stage(stage)
+        drop_stage(stage, target)
 
 
-def compact(path: str | os.PathLike[str], /) -> Manifest | None:
+def compact(path: str | os.PathLike[str] | Place, /) -> Manifest | None:
     """Publish a new version with the same rows in the same order, in which small files are joined.
 
     Neighbours that are each under half of the dataset's target size are cut anew: as few files as the target allows,
@@ -179,7 +182,7 @@ def compact(path: str | os.PathLike[str], /) -> Manifest | None:
     except OSError as error:
         raise failed(f"cannot compact {target}", error) from error
     finally:
-        drop_stage(stage)
+        drop_stage(stage, target)
 
 
 def _target_bytes(manifest: Manifest) -> int:
@@ -261,7 +264,7 @@ def successor(
     return Manifest.of(document, entries)
 
 
-def vacuum(path: str | os.PathLike[str], /, *, keep: int = KEEP, dry_run: bool = False) -> Vacuumed:
+def vacuum(path: str | os.PathLike[str] | Place, /, *, keep: int = KEEP, dry_run: bool = False) -> Vacuumed:
     """Remove the data of old versions, the trees that switches left, and the stages of dead runs.
 
     Manifests stay, and so does every file that one of the kept versions lists. A job that holds an older version open
@@ -280,6 +283,8 @@ def vacuum(path: str | os.PathLike[str], /, *, keep: int = KEEP, dry_run: bool =
         raise ConfigError(f"--keep is {keep}; it must be at least 1", hint="The current version always stays.")
     target, _ = opened(path)
     try:
+        if isinstance(target, Place):
+            return _vacuum_place(target, keep, dry_run=dry_run)
         with locked(target.parent):
             return _vacuum(target, keep, dry_run=dry_run)
     except OSError as error:
@@ -315,6 +320,37 @@ def _vacuum(target: Path, keep: int, *, dry_run: bool) -> Vacuumed:
     )
 
 
-def _whole_hint(target: Path, versions: Sequence[Manifest]) -> str:
+def _vacuum_place(target: Place, keep: int, *, dry_run: bool) -> Vacuumed:
+    with by_manifest.locked(target, operation_id("vacuum")) as lock:
+        if not dry_run:
+            by_manifest.recover(target, lock)
+        versions = history(target, required(target))
+        have = target.sizes()
+        whole = [v for v in versions if all(p in have or _retired(p) in have for p in v.data_paths)]
+        needed = frozenset[str]().union(*(v.data_paths for v in versions[:keep]))
+        ours = frozenset[str]().union(*(v.data_paths for v in versions))
+        going = [_retired(path) for path in sorted(ours - needed) if _retired(path) in have]
+        if not dry_run:
+            for path in going:
+                target.storage.remove(target.at(path))
+                lock.touch()
+    stays = [v.version for v in whole if v.data_paths <= needed]
+    return Vacuumed(
+        target=target,
+        kept=tuple(stays),
+        taken=tuple(v.version for v in whole if v.version not in stays),
+        files=len(going),
+        bytes=sum(have[path] for path in going),
+        trees=0,
+        waiting=0,
+        dry_run=dry_run,
+    )
+
+
+def _retired(path: str) -> str:
+    return f"{RETIRED}/{path}.old"
+
+
+def _whole_hint(target: Target, versions: Sequence[Manifest]) -> str:
     whole = [str(v.version) for v in versions if not missing(target, v)]
     return f"Versions {', '.join(whole)} are whole." if len(whole) > 1 else "No older version is whole."

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from etl.tensors.manifest import Manifest
+    from etl.tensors.places import Target
     from etl.tensors.showing import Look
 
 MARK = "<!doctype html>\n<!-- a dataset of cuetl -->\n"
@@ -60,7 +61,7 @@ _BODY = (
 )
 
 
-def page(path: Path, manifest: Manifest, chain: Sequence[Manifest], /) -> str:
+def page(path: Target, manifest: Manifest, chain: Sequence[Manifest], /) -> str:
     """The whole page of one version.
 
     Args:
@@ -78,7 +79,7 @@ def page(path: Path, manifest: Manifest, chain: Sequence[Manifest], /) -> str:
     return f"{head}{fragment(path, manifest, chain)}</body></html>\n"
 
 
-def fragment(path: Path, manifest: Manifest, chain: Sequence[Manifest], /) -> str:
+def fragment(path: Target, manifest: Manifest, chain: Sequence[Manifest], /) -> str:
     """The same without head and body, as notebooks show it."""
     document = manifest.document
     made = f"{_text(document.get('operation'))} · {_text(document.get('created_at'))}"
@@ -99,7 +100,7 @@ def fragment(path: Path, manifest: Manifest, chain: Sequence[Manifest], /) -> st
     return "".join(pieces)
 
 
-def split_fragment(path: Path, manifest: Manifest, split: str, /) -> str:
+def split_fragment(path: Target, manifest: Manifest, split: str, /) -> str:
     """The columns and their values in one split, as notebooks show it."""
     name = path.name if split == "all" else f"{path.name}, {split}"
     rows = _count(manifest.splits[split])

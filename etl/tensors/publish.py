@@ -1,11 +1,13 @@
 """How a version becomes visible: one switch, which every operation shares.
 
 Publishing completes a stage with hard links to everything that stays, then exchanges it with the live folder: a reader
-that lists the folder sees all of the old version or all of the new one.
+that lists the folder sees all of the old version or all of the new one. Where folders cannot be exchanged, and in other
+storages, the manifest is the switch (`etl.tensors.by_manifest`).
 """
 
 from __future__ import annotations
 
+import errno
 import os
 import shutil
 from concurrent.futures import ThreadPoolExecutor
@@ -13,21 +15,24 @@ from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from etl.core.errors import CommitConflict, ConfigError, Damaged, DatasetError
+from etl.core.errors import ConfigError, Damaged, DatasetError
+from etl.tensors import by_manifest
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, Manifest
+from etl.tensors.places import Place
 from etl.tensors.stages import OWNER, sweep
-from etl.tensors.storage import LocalStorage, exchange, failed, locked
-from etl.tensors.versions import current
+from etl.tensors.storage import LocalFiles, LocalStorage, exchange, failed, locked
+from etl.tensors.versions import check_parent, current
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
 
     from connectors.base import Mode
+    from etl.tensors.places import Target
 
 _STORAGE = LocalStorage()
 
 
-def check_target(target: Path, mode: Mode, /) -> Manifest | None:
+def check_target(target: Target, mode: Mode, /) -> Manifest | None:
     """Refuse, before anything is read, a target that could not be published to.
 
     Returns:
@@ -38,7 +43,7 @@ def check_target(target: Path, mode: Mode, /) -> Manifest | None:
             (create), none (append), or a place that cannot be written to.
     """
     try:
-        return _check_target(target, mode)
+        return _check_place(target, mode) if isinstance(target, Place) else _check_target(target, mode)
     except OSError as error:
         raise ConfigError(str(failed(f"cannot write to {target}", error))) from error
 
@@ -68,13 +73,46 @@ def _check_target(target: Path, mode: Mode) -> Manifest | None:
     _refuse_inside_another(target)
     manifest = current(target)
     if manifest is None and target.is_dir():
-        foreign = sorted(entry.name for entry in os.scandir(target))
-        if foreign:
-            shown = ", ".join(foreign[:3]) + (" …" if len(foreign) > 3 else "")
+        _refuse_foreign(target, sorted(entry.name for entry in os.scandir(target)))
+    _check_mode(target, manifest, mode)
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise ConfigError(f"the folder {above} may not be written to", hint="Choose a folder that you may write to.")
+    return manifest
+
+
+def _check_place(target: Place, mode: Mode) -> Manifest | None:
+    inside = target.path.strip("/").split("/")
+    for count in range(1, len(inside)):
+        outer = target.path[: len(target.path) - len("/".join(inside[count:])) - 1]
+        if target.storage.size(f"{outer}/{CURRENT}") is not None:
             raise ConfigError(
-                f"the target {target} holds files that are no cuETL dataset ({shown})",
-                hint="Name a new or empty folder; cuETL never writes over files that are not its own.",
+                f"the target {target} lies inside the dataset {outer}, whose readers would read its files too",
+                hint="Name a folder beside it.",
             )
+    manifest = current(target)
+    if manifest is None:
+        have = target.sizes()
+        _refuse_foreign(target, sorted(have.keys() - by_manifest.own_files(target, have)) if have else [])
+    _check_mode(target, manifest, mode)
+    if manifest is not None and not target.storage.replaces:
+        raise ConfigError(
+            f"the storage of {target} cannot put one file in the place of another in one step, which --mode replace "
+            "and append need",
+            hint="Use --mode create with a new folder.",
+        )
+    return manifest
+
+
+def _refuse_foreign(target: Target, foreign: Sequence[str]) -> None:
+    if foreign:
+        shown = ", ".join(foreign[:3]) + (" …" if len(foreign) > 3 else "")
+        raise ConfigError(
+            f"the target {target} holds files that are no cuETL dataset ({shown})",
+            hint="Name a new or empty folder; cuETL never writes over files that are not its own.",
+        )
+
+
+def _check_mode(target: Target, manifest: Manifest | None, mode: Mode) -> None:
     if manifest is not None and mode == "create":
         raise ConfigError(
             f"the target {target} is a dataset already (version {manifest.version}, {manifest.rows} rows)",
@@ -84,11 +122,6 @@ def _check_target(target: Path, mode: Mode) -> Manifest | None:
         raise ConfigError(f"there is no dataset at {target} to append to", hint="Use --mode create first.")
     if mode == "merge":
         raise ConfigError("a dataset cannot be merged into", hint="Use --mode replace or append.")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise ConfigError(f"the folder {above} may not be written to", hint="Choose a folder that you may write to.")
-    if manifest is not None:
-        _probe_exchange(target)
-    return manifest
 
 
 def _refuse_inside_another(target: Path) -> None:
@@ -105,29 +138,26 @@ def _refuse_inside_another(target: Path) -> None:
             )
 
 
-def _probe_exchange(target: Path) -> None:
+def _exchanges(target: Path) -> bool:
+    """Whether the file system exchanges two folders in one step; call it under the lock."""
     one, other = (target.parent / f".{target.name}.cuetl-probe-{os.getpid()}-{n}" for n in "ab")
-    # Under the lock, else another run takes the two folders for what a dead one left.
-    with locked(target.parent):
-        try:
-            one.mkdir()
-            other.mkdir()
-            exchange(one, other)
-        except OSError as error:
-            raise ConfigError(
-                f"the file system of {target} cannot exchange two folders in one step ({error.strerror}), which "
-                "--mode replace and append need",
-                hint="Use a target on a local disk (ext4, xfs, btrfs, tmpfs, APFS), or --mode create with a new "
-                "folder.",
-            ) from error
-        finally:
-            for folder in (one, other):
-                with suppress(OSError):
-                    folder.rmdir()
+    try:
+        one.mkdir()
+        other.mkdir()
+        exchange(one, other)
+    except OSError as error:
+        if error.errno not in (errno.EINVAL, errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.EXDEV):
+            raise
+        return False
+    finally:
+        for folder in (one, other):
+            with suppress(OSError):
+                folder.rmdir()
+    return True
 
 
 def publish(
-    target: Path,
+    target: Target,
     stage: Path,
     mode: Mode,
     begun_at: int | None,
@@ -156,8 +186,19 @@ def publish(
         CommitConflict: Another run published first (append goes on, on top of it).
         DatasetError: The file system refused.
     """
+    run_id = stage.name.rpartition(".cuetl-")[2]
+    local = target.shadow if isinstance(target, Place) else target
     try:
-        with locked(target.parent):
+        with locked(local.parent):
+            if isinstance(target, Place):
+                return by_manifest.publish(target, stage, run_id, mode, begun_at, make)
+            if (target / CURRENT).exists() and not _exchanges(target):
+                if gone:
+                    raise ConfigError(
+                        f"the file system of {target} cannot exchange two folders in one step, which this needs",
+                        hint="Copy the dataset to a local disk (ext4, xfs, btrfs, tmpfs, APFS) and do it there.",
+                    )
+                return by_manifest.publish(as_place(target), stage, run_id, mode, begun_at, make)
             made = _publish(target, stage, mode, begun_at, make, instead, gone)
             if gone:
                 sweep(target, trees=True)
@@ -166,21 +207,9 @@ def publish(
         raise failed(f"cannot publish {target}", error) from error
 
 
-def check_parent(target: Path, mode: Mode, begun_at: int | None, /) -> Manifest | None:
-    """The current manifest, when the run may publish after it.
-
-    Raises:
-        CommitConflict: Another run published since this one began.
-    """
-    live = current(target)
-    now_at = live.version if live else None
-    if now_at != begun_at and not (mode == "append" and live is not None):
-        raise CommitConflict(
-            f"another run published version {now_at} of {target} while this one, begun at version {begun_at}, was "
-            "writing; nothing of this run was published",
-            hint="Run it again.",
-        )
-    return live
+def as_place(target: Path, /) -> Place:
+    """A local folder that is published to by its manifest."""
+    return Place(LocalFiles(), str(target), str(target))
 
 
 def _publish(

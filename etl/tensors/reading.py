@@ -80,11 +80,13 @@ class Split:
 
     def __repr__(self) -> str:
         dataset = self.dataset
-        return f"<Split {self.name} of {dataset.path}, version {dataset.manifest.version}: {counted(len(self), 'row')}>"
+        return (
+            f"<Split {self.name} of {dataset.place}, version {dataset.manifest.version}: {counted(len(self), 'row')}>"
+        )
 
     def _repr_html_(self) -> str:
         """What notebooks show: the columns and their values in this split."""
-        return split_fragment(self.dataset.path, self.dataset.manifest, self.name)
+        return split_fragment(self.dataset.place, self.dataset.manifest, self.name)
 
     @property
     def files(self) -> tuple[FileEntry, ...]:
@@ -148,7 +150,7 @@ class Split:
         names = self.shards.names
         if "x" not in names:
             raise ConfigError(
-                f"{self.dataset.path} has no matrix x",
+                f"{self.dataset.place} has no matrix x",
                 hint="Export it with --features, or take the columns from tensors().",
             )
         framework_of(framework, device)
@@ -173,19 +175,19 @@ class Split:
             paths = [f.text_file.path for f in self.files if f.text_file is not None]
             if not paths:
                 raise ConfigError(
-                    f"{dataset.path} has no text beside its tensors", hint="Take the tensors: tensors(), loader()."
+                    f"{dataset.place} has no text beside its tensors", hint="Take the tensors: tensors(), loader()."
                 )
         try:
             tables = [pq.ParquetFile(dataset.locate(path)).read() for path in paths]
         except (FileNotFoundError, pa.ArrowInvalid) as error:
-            raise Damaged(f"{dataset.path}: {error}", hint="Verify the dataset.", path=str(dataset.path)) from error
+            raise Damaged(f"{dataset.place}: {error}", hint="Verify the dataset.", path=str(dataset.place)) from error
         if not tables:
-            raise Damaged(f"{dataset.path} lists no file of the split {self.name}", path=str(dataset.path))
+            raise Damaged(f"{dataset.place} lists no file of the split {self.name}", path=str(dataset.place))
         whole = pa.concat_tables(tables)
         missing = [n for n in columns or () if n not in whole.column_names]
         if missing:
             raise ConfigError(
-                f"{dataset.path} has no column {missing[0]} in its table",
+                f"{dataset.place} has no column {missing[0]} in its table",
                 hint=f"It has {', '.join(whole.column_names)}.",
                 column=missing[0],
             )
@@ -305,7 +307,7 @@ class Split:
         if absent and self.name not in self.dataset.told:
             self.dataset.told.add(self.name)
             warnings.warn(
-                f"{self.dataset.path}: {absent} absent values of {self.name} are 0 in arrays(); tensors() has their "
+                f"{self.dataset.place}: {absent} absent values of {self.name} are 0 in arrays(); tensors() has their "
                 "masks x.valid and y.valid",
                 stacklevel=3,
             )

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
     from connectors.base import StagedFile
     from etl.tensors.manifest import Manifest
+    from etl.tensors.places import Target
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +67,7 @@ def check_format(manifest: Manifest, operation: str, /) -> None:
         )
 
 
-def check_whole(folder: Path, files: Sequence[FileEntry], /) -> None:
+def check_whole(folder: Target, files: Sequence[FileEntry], /) -> None:
     """Hold that files are what the manifest says, before rows of them are written under new hashes.
 
     Raises:
@@ -85,7 +86,7 @@ def check_whole(folder: Path, files: Sequence[FileEntry], /) -> None:
             )
 
 
-def made_anew(folder: Path, manifest: Manifest, pieces: Sequence[Piece], stage: Path, stem: str, /) -> FileEntry:
+def made_anew(folder: Target, manifest: Manifest, pieces: Sequence[Piece], stage: Path, stem: str, /) -> FileEntry:
     """Write one file, and the text beside it, of the rows of several files of one split.
 
     Memory: one block of rows, or one row group.
@@ -163,7 +164,7 @@ def plan_of(manifest: Manifest, /) -> PackPlan:
     return PackPlan(tuple(columns), str(layout.get("kind")) if isinstance(layout, dict) else "", features)
 
 
-def _contents(folder: Path, manifest: Manifest, pieces: Sequence[Piece], split: str, rows: int) -> Contents:
+def _contents(folder: Target, manifest: Manifest, pieces: Sequence[Piece], split: str, rows: int) -> Contents:
     plan = plan_of(manifest)
     specs = tensor_specs(plan)
     sides = [_Side.of(folder, manifest.format, piece, specs) for piece in pieces]
@@ -185,7 +186,7 @@ class _Side:
     ends: Mapping[str, NDArray[np.int64]]
 
     @classmethod
-    def of(cls, folder: Path, format_: str, piece: Piece, specs: Sequence[TensorSpec]) -> _Side:
+    def of(cls, folder: Target, format_: str, piece: Piece, specs: Sequence[TensorSpec]) -> _Side:
         tensors = mapped(piece.file, format_, lambda path: located(folder, path))
         ends = {}
         for spec in specs:
@@ -223,7 +224,7 @@ def _lengths(spec: TensorSpec) -> str:
 
 
 def _parquet(
-    folder: Path, paths: Sequence[tuple[str, NDArray[np.bool_] | None]], stage: Path, name: str, split: str
+    folder: Target, paths: Sequence[tuple[str, NDArray[np.bool_] | None]], stage: Path, name: str, split: str
 ) -> StagedFile:
     options = WriteOptions()
     schema = pq.read_schema(located(folder, paths[0][0]))

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
     from etl.tensors.manifest import FileEntry, Manifest
     from etl.tensors.order import Run
+    from etl.tensors.places import Target
 
 Io: TypeAlias = Literal["auto", "mmap", "pread"]
 
@@ -175,7 +176,7 @@ class _Files:
     Whoever reads many files asks for each anew and keeps none: so few are open, however many a window takes in.
     """
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Target) -> None:
         self._folder = folder
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _File] = OrderedDict()
@@ -336,7 +337,7 @@ class _Shard:
 class _Opened:
     """The entries that were looked at, the longest unused forgotten first; for any number of threads."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Target) -> None:
         self._files = _Files(folder)
         self._lock = threading.Lock()
         self._shards: OrderedDict[int, _Shard] = OrderedDict()
@@ -370,7 +371,7 @@ class Shards:
         ConfigError: The files hold no tensors.
     """
 
-    path: Path
+    path: Target
     manifest: Manifest
     split: str
     io: Io = "auto"
@@ -718,7 +719,7 @@ def _order(manifest: Manifest, tags: Sequence[str]) -> list[str]:
     return [f"{n}.values" if n in tags else n for n in bases] + [f"{n}.valid" for n in bases]
 
 
-def _places(folder: Path, entry: FileEntry, manifest: Manifest, files: _Files) -> dict[str, TensorPlace]:
+def _places(folder: Target, entry: FileEntry, manifest: Manifest, files: _Files) -> dict[str, TensorPlace]:
     """Where the tensors of an entry lie, held against the manifest.
 
     Raises:
@@ -763,7 +764,7 @@ def _places(folder: Path, entry: FileEntry, manifest: Manifest, files: _Files) -
     return result
 
 
-def _lost(folder: Path, entry: FileEntry) -> str:
+def _lost(folder: Target, entry: FileEntry) -> str:
     """Which file of an entry is missing."""
     for one in entry.stored:
         try:

@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Protocol
 import pyarrow as pa
 
 from connectors.base import Capabilities, Published, Staged, StagedFile
-from etl.core.errors import ConfigError, CountMismatch
+from etl.core.errors import ConfigError, CountMismatch, DatasetError
 from etl.core.schema import nearest
+from etl.tensors import by_manifest
 from etl.tensors import manifest as documents
 from etl.tensors.appending import check_append, check_order
 from etl.tensors.counts import Counts, check_counts
@@ -27,10 +28,12 @@ from etl.tensors.manifest import FileEntry, Manifest, StoredFile, prefix_of
 from etl.tensors.options import WriteOptions
 from etl.tensors.ordering import Ordering, ordering
 from etl.tensors.pack import PackPlan, plan_columns
-from etl.tensors.publish import check_parent, check_target, publish
+from etl.tensors.places import Place, place_of
+from etl.tensors.publish import check_target, publish
 from etl.tensors.split import LEFT_OUT, Splitting, splitting
 from etl.tensors.stages import drop_stage, open_stage
-from etl.tensors.storage import failed, local_path
+from etl.tensors.storage import failed
+from etl.tensors.versions import check_parent
 from etl.tensors.views import mask_of
 
 if TYPE_CHECKING:
@@ -42,6 +45,7 @@ if TYPE_CHECKING:
     from etl.core.schema import Schema
     from etl.tensors.cast import CastCount
     from etl.tensors.options import Format
+    from etl.tensors.places import Target
 
 _TEMPORARY = re.compile(r"(\.[0-9a-f]{8})?\.tmp$")
 """What a file's name ends in until it is published: a token of the attempt, where there was one."""
@@ -70,12 +74,12 @@ class DatasetSink:
     """Writes one dataset to a folder.
 
     Attributes:
-        target: A path or a `file://` URL.
+        target: A path or a URL: `file://`, `s3://BUCKET/FOLDER`, or another storage's.
         format: One of `FORMATS`.
         options: The writing flags.
     """
 
-    target: str
+    target: str | Place
     format: Format = "safetensors"
     options: WriteOptions = field(default_factory=WriteOptions)
 
@@ -113,7 +117,7 @@ class DatasetSink:
             DatasetError: The stage could not be made.
         """
         plan, split, live = self._checked(schema, mode)
-        path = local_path(self.target)
+        path = place_of(self.target)
         how = ordering(self.options, schema, written_columns(plan))
         return DatasetSession(
             target=path,
@@ -130,7 +134,7 @@ class DatasetSink:
         )
 
     def _checked(self, schema: Schema, mode: Mode) -> tuple[PackPlan, Splitting | None, Manifest | None]:
-        path = local_path(self.target)
+        path = place_of(self.target)
         plan = self.plan(schema)
         options = self.options
         split = None
@@ -179,7 +183,7 @@ class DatasetSession:
         ordering: The order of the rows; None: as the parts come.
     """
 
-    target: Path
+    target: Target
     folder: Path
     run_id: str
     mode: Mode
@@ -235,6 +239,12 @@ class DatasetSession:
             done = [f for one in files.values() for f in one.close()]
         except OSError as error:
             self._undo(files, stem, token)
+            if isinstance(self.target, Place) and not self.folder.is_dir():
+                raise DatasetError(
+                    f"cannot write partition {part.index} of {self.target}: this worker does not see {self.folder}, "
+                    "where the run gathers files before they are sent",
+                    hint="Leave --engine out, or set TMPDIR to a folder that all machines of the cluster share.",
+                ) from error
             raise failed(f"cannot write partition {part.index} of {self.target}", error) from error
         except BaseException:
             self._undo(files, stem, token)
@@ -312,6 +322,12 @@ class DatasetSession:
             order = self.ordering.as_json() | {"source_mix_p": mixing(runs, finished)}
         try:
             files = self._finish(newest, finished)
+            if isinstance(self.target, Place):
+                # What takes long is done before the lock is held, and while the run still hears of a stop.
+                brought = (one.path for file in files for one in file.stored)
+                by_manifest.deliver(self.target, self.folder, self.run_id, brought)
+                if not self.target.storage.exclusive:
+                    requires = replace(requires, warnings=(*requires.warnings, by_manifest.ONE_WRITER))
         except OSError as error:
             raise failed(f"cannot publish {self.target}", error) from error
         making = Making(
@@ -353,7 +369,7 @@ class DatasetSession:
 
     def abort(self) -> None:
         """Remove what was staged; may be called twice, and after a commit does nothing."""
-        drop_stage(self.folder)
+        drop_stage(self.folder, self.target)
 
     def _open(
         self,

@@ -10,7 +10,6 @@ import json
 import os
 import re
 import shutil
-import socket
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,12 +18,17 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 
 from etl.core.canonical import canonical_json
 from etl.core.errors import ConfigError, EtlError
+from etl.tensors import by_manifest
 from etl.tensors.manifest import CURRENT
+from etl.tensors.owners import owner, owner_is_dead
+from etl.tensors.places import Place
 from etl.tensors.storage import LocalStorage, failed, locked
 from etl.tensors.versions import current
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from etl.tensors.places import Target
 
 Kind: TypeAlias = Literal["living", "dead", "tree", "empty"]
 
@@ -32,8 +36,6 @@ OWNER = ".owner.json"
 """In a stage: which process makes it. Gone before the switch."""
 OLD_TREE_SECONDS = 600
 """A listing that began before a switch may still be opening files of the old tree for this long."""
-FOREIGN_STAGE_SECONDS = 86_400
-"""A stage of another machine counts as dead when nothing in it changed for this long."""
 _STORAGE = LocalStorage()
 
 
@@ -57,26 +59,37 @@ class Sibling:
         return self.path.name.rpartition(".cuetl-")[2]
 
 
-def open_stage(target: Path, run_id: str, /) -> Path:
+def open_stage(target: Target, run_id: str, /) -> Path:
     """Clean up after dead runs, then make this run's stage.
+
+    The stage of a dataset in another storage lies in this machine's temporary folder.
 
     Raises:
         ConfigError: The run id cannot be part of a file name.
-        DatasetError: The file system refused.
+        DatasetError: The file system or the storage refused.
     """
     if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", run_id):
         raise ConfigError(f"run id {run_id!r} cannot be part of a file name", hint="Use letters, digits, _, . and -.")
-    stage = target.parent / f".{target.name}.cuetl-{run_id}"
+    local = target.shadow if isinstance(target, Place) else target
+    stage = local.parent / f".{local.name}.cuetl-{run_id}"
     try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with locked(target.parent):
-            sweep(target)
+        local.parent.mkdir(parents=True, exist_ok=True)
+        with locked(local.parent):
+            sweep(local)
             if stage.exists():
                 raise ConfigError(f"another run named {run_id} is writing to {target}", hint="Use another run id.")
             stage.mkdir()
-            _STORAGE.put(stage / OWNER, canonical_json(_owner()))
+            _STORAGE.put(stage / OWNER, canonical_json(owner()))
     except OSError as error:
         raise failed(f"cannot write beside {target}", error) from error
+    if isinstance(target, Place):
+        try:
+            by_manifest.begin(target, run_id)
+        except BaseException as error:
+            drop_stage(stage)
+            if isinstance(error, OSError):
+                raise failed(f"cannot write to {target}", error) from error
+            raise
     return stage
 
 
@@ -132,51 +145,28 @@ def sweep(target: Path, /, *, trees: bool = False) -> list[Sibling]:
     return removed
 
 
-def _owner() -> dict[str, object]:
-    return {"host": _host(), "pid": os.getpid(), "started": _started(os.getpid())}
-
-
-def _host() -> str:
-    """This machine, boot and process namespace: within it a process id means one process."""
-    parts = [socket.gethostname()]
-    with suppress(OSError):
-        parts.append(Path("/proc/sys/kernel/random/boot_id").read_text(encoding="ascii").strip())
-        parts.append(os.readlink("/proc/self/ns/pid"))  # noqa: PTH115 - not a path
-    return " ".join(parts)
-
-
-def _started(pid: int) -> str:
-    """When a process started, in clock ticks since boot; "" when it is gone or the system does not say."""
+def _owner_of(stage: Path) -> dict[str, object]:
     try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return ""
-    fields = stat.rpartition(")")[2].split()
-    return "" if fields[0] in {"Z", "X"} else fields[19]
+        found = json.loads((stage / OWNER).read_bytes())
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
 
 
 def _owner_is_dead(stage: Path) -> bool:
-    try:
-        owner = json.loads((stage / OWNER).read_bytes())
-        host, pid, started = str(owner["host"]), int(owner["pid"]), str(owner["started"])
-    except (OSError, ValueError, KeyError, TypeError):
-        host, pid, started = "", 0, ""
-    if host == _host():
-        if Path("/proc/self/stat").exists():
-            return _started(pid) != started
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
-            return True
-        except PermissionError:
-            return False
-        return False
     newest = max((os.lstat(stage / name).st_mtime for name in _STORAGE.list(stage)), default=stage.stat().st_mtime)
-    return time.time() - newest > FOREIGN_STAGE_SECONDS
+    return owner_is_dead(_owner_of(stage), newest)
 
 
-def drop_stage(stage: Path, /) -> None:
-    """Remove a stage that was not published; may be called twice. An old tree under its name stays."""
+def drop_stage(stage: Path, /, target: Target | None = None) -> None:
+    """Remove a stage that was not published; may be called twice. An old tree under its name stays.
+
+    Args:
+        stage: The stage.
+        target: The dataset; where it lies in another storage, what was brought there for no version goes too.
+    """
+    if isinstance(target, Place):
+        by_manifest.withdraw(target, stage.name.rpartition(".cuetl-")[2])
     if (stage / OWNER).exists():
         _remove(stage)
 

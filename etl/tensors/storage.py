@@ -1,4 +1,4 @@
-"""Where a dataset's files lie: the few operations that publishing needs, and the local file system's way of them."""
+"""Where a dataset's files lie: what is asked of a store of files, and the local file system's way of it."""
 
 from __future__ import annotations
 
@@ -7,11 +7,12 @@ import errno
 import fcntl
 import hashlib
 import os
+import secrets
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Protocol
+from typing import IO, TYPE_CHECKING, ClassVar, Protocol
 from urllib.parse import unquote, urlsplit
 
 from etl.core.errors import ConfigError, DatasetError
@@ -29,9 +30,39 @@ _WRITEBACK = 2
 
 
 class Storage(Protocol):
-    """What publishing asks of a store of files; paths are absolute."""
+    """A store of files, as readers and a publish by manifest ask of it; a picklable value without a secret.
 
-    def put(self, path: Path, data: bytes, /) -> None:
+    Paths are text with `/`, from the store's root.
+
+    Attributes:
+        exclusive: Whether `create` is refused by the store itself where the file exists: only then can two writers
+            not take one another's version.
+        replaces: Whether `replace` is one step for every reader.
+    """
+
+    @property
+    def exclusive(self) -> bool: ...  # noqa: D102 - said above
+
+    @property
+    def replaces(self) -> bool: ...  # noqa: D102 - said above
+
+    def read(self, path: str, /) -> bytes:
+        """A file, whole.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
+        ...
+
+    def sizes(self, folder: str, /) -> dict[str, int]:
+        """Every file below a folder: relative path → bytes; empty where there is no such folder."""
+        ...
+
+    def size(self, path: str, /) -> int | None:
+        """Bytes of a file; None: there is none."""
+        ...
+
+    def create(self, path: str, data: bytes, /) -> None:
         """Make a file that must not exist, whole and durable.
 
         Raises:
@@ -39,21 +70,115 @@ class Storage(Protocol):
         """
         ...
 
-    def list(self, folder: Path, /) -> Iterator[str]:
-        """Relative paths of all files below a folder, in no order; symbolic links are files."""
+    def replace(self, path: str, data: bytes, /) -> None:
+        """Make a file, or put another in its place: readers find all of the old one or all of the new one."""
         ...
 
-    def link(self, source: Path, target: Path, /) -> None:
-        """A second name for the same file, without a copy."""
+    def take(self, source: Path, path: str, /) -> None:
+        """Bring a local file here; `source` may be gone afterwards."""
         ...
 
-    def fsync(self, path: Path, /) -> None:
-        """Wait until a file's data or a folder's names are durable."""
+    def fetch(self, path: str, into: Path, /) -> str:
+        """Copy a file to a new local one; its SHA-256, made on the way.
+
+        Raises:
+            FileNotFoundError: There is none.
+        """
         ...
 
-    def switch(self, stage: Path, target: Path, /) -> bool:
-        """Put the stage in the target's place in one step; True when the old tree now bears the stage's name."""
+    def move(self, path: str, to: str, /) -> None:
+        """Another name for a file; a file of that name is replaced."""
         ...
+
+    def remove(self, path: str, /) -> None:
+        """Remove a file; none there is no error."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class LocalFiles:
+    """Local and mounted folders without an exchange of folders."""
+
+    exclusive: ClassVar[bool] = True
+    replaces: ClassVar[bool] = True
+
+    def read(self, path: str, /) -> bytes:
+        """As `Storage.read`."""
+        return Path(path).read_bytes()
+
+    def sizes(self, folder: str, /) -> dict[str, int]:
+        """As `Storage.sizes`."""
+        at = Path(folder)
+        return {name: os.lstat(at / name).st_size for name in LocalStorage().list(at)}
+
+    def size(self, path: str, /) -> int | None:
+        """As `Storage.size`."""
+        try:
+            return os.stat(path).st_size  # noqa: PTH116 - text all along
+        except (FileNotFoundError, NotADirectoryError):
+            return None
+
+    def create(self, path: str, data: bytes, /) -> None:
+        """As `Storage.create`."""
+        place = Path(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        LocalStorage().put(place, data)
+        LocalStorage().fsync(place.parent)
+
+    def replace(self, path: str, data: bytes, /) -> None:
+        """As `Storage.replace`."""
+        place = Path(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        whole = place.with_name(f".{place.name}.{secrets.token_hex(4)}.tmp")
+        LocalStorage().put(whole, data)
+        whole.replace(place)
+        LocalStorage().fsync(place.parent)
+
+    def take(self, source: Path, path: str, /) -> None:
+        """As `Storage.take`: the file itself goes there."""
+        place = Path(path)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        LocalStorage().fsync(source)
+        source.rename(place)
+        LocalStorage().fsync(place.parent)
+
+    def fetch(self, path: str, into: Path, /) -> str:
+        """As `Storage.fetch`."""
+        return copied(Path(path).open("rb"), into)
+
+    def move(self, path: str, to: str, /) -> None:
+        """As `Storage.move`."""
+        place = Path(to)
+        place.parent.mkdir(parents=True, exist_ok=True)
+        Path(path).replace(place)
+        for folder in {place.parent, Path(path).parent}:
+            LocalStorage().fsync(folder)
+
+    def remove(self, path: str, /) -> None:
+        """As `Storage.remove`."""
+        Path(path).unlink(missing_ok=True)
+
+
+_PIECE = 4 << 20
+
+
+def copied(source: IO[bytes], into: Path, /) -> str:
+    """Copy what is left of an open file to a new local one and close both; its SHA-256.
+
+    Raises:
+        OSError: Reading or writing failed; what was written is removed.
+    """
+    out = HashingFile(into)
+    try:
+        with source:
+            while piece := source.read(_PIECE):
+                out.write(piece)
+    except BaseException:
+        out.close()
+        into.unlink(missing_ok=True)
+        raise
+    out.close()
+    return out.hexdigest()
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,14 +186,18 @@ class LocalStorage:
     """A local file system with hard links and, for other modes than create, exchange of folders."""
 
     def put(self, path: Path, data: bytes, /) -> None:
-        """As `Storage.put`."""
+        """Make a file that must not exist, whole and durable.
+
+        Raises:
+            FileExistsError: It exists.
+        """
         with path.open("xb") as file:
             file.write(data)
             file.flush()
             os.fsync(file.fileno())
 
     def list(self, folder: Path, /) -> Iterator[str]:
-        """As `Storage.list`."""
+        """Relative paths of all files below a folder, in no order; symbolic links are files."""
         for at, folders, names in os.walk(folder):
             here = os.path.relpath(at, folder)
             links = [n for n in folders if Path(at, n).is_symlink()]
@@ -76,12 +205,12 @@ class LocalStorage:
                 yield name if here == "." else f"{here}/{name}"
 
     def link(self, source: Path, target: Path, /) -> None:
-        """As `Storage.link`."""
+        """A second name for the same file, without a copy."""
         target.parent.mkdir(parents=True, exist_ok=True)
         os.link(source, target, follow_symlinks=False)
 
     def fsync(self, path: Path, /) -> None:
-        """As `Storage.fsync`."""
+        """Wait until a file's data or a folder's names are durable."""
         handle = os.open(path, os.O_RDONLY)
         try:
             os.fsync(handle)
@@ -89,7 +218,10 @@ class LocalStorage:
             os.close(handle)
 
     def switch(self, stage: Path, target: Path, /) -> bool:
-        """As `Storage.switch`; the exchange is one step for every reader (renameat2(2), measured on ext4)."""
+        """Put the stage in the target's place in one step; True when the old tree now bears the stage's name.
+
+        The exchange is one step for every reader (renameat2(2), measured on ext4).
+        """
         exchanged = target.exists()
         if exchanged and any(target.iterdir()):
             exchange(stage, target)

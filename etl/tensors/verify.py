@@ -17,13 +17,16 @@ import pyarrow.parquet as pq
 from etl.core.errors import Damaged, DatasetError, EtlError
 from etl.tensors.encode import SUFFIXES, features_of, tensor_faults
 from etl.tensors.formats import tfrecord
-from etl.tensors.manifest import CURRENT, VERSIONS, FileEntry, Manifest, StoredFile, integer, sha256_hex
-from etl.tensors.storage import LocalStorage, failed
-from etl.tensors.versions import current, located, required, version_of
+from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, FileEntry, Manifest, StoredFile, integer, sha256_hex
+from etl.tensors.places import Place
+from etl.tensors.storage import failed
+from etl.tensors.versions import content, current, listing, located, missing, required, version_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from etl.tensors.places import Target
 
 Verify: TypeAlias = Literal["none", "size", "sha256"]
 
@@ -39,7 +42,7 @@ _KNOWN: dict[tuple[int, int, int, int], str] = {}
 """(device, inode, size, time of change in ns) → SHA-256; a file keeps it when it is retired or linked elsewhere."""
 
 
-def check(folder: Path, manifest: Manifest, level: Verify, /, *, remember: bool = False) -> None:
+def check(folder: Target, manifest: Manifest, level: Verify, /, *, remember: bool = False) -> None:
     """Hold that the files of a version are what its manifest says.
 
     Args:
@@ -63,7 +66,7 @@ def check(folder: Path, manifest: Manifest, level: Verify, /, *, remember: bool 
         )
 
 
-def opened_whole(folder: Path, version: int | None, level: Verify, /) -> Manifest:
+def opened_whole(folder: Target, version: int | None, level: Verify, /) -> Manifest:
     """The manifest of a version whose files were looked at.
 
     A version that is replaced or erased from between reading its manifest and looking at its files is read again.
@@ -87,17 +90,15 @@ def opened_whole(folder: Path, version: int | None, level: Verify, /) -> Manifes
         return manifest
 
 
-def _refuse_vacuumed(folder: Path, manifest: Manifest, newest: Manifest) -> None:
+def _refuse_vacuumed(folder: Target, manifest: Manifest, newest: Manifest) -> None:
     """An old version of which whole files are gone was taken by a vacuum: that is no damage."""
-    for path in sorted(manifest.data_paths - newest.data_paths):
-        try:
-            located(folder, path)
-        except FileNotFoundError:
-            raise DatasetError(
-                f"the data of version {manifest.version} of {folder} are gone, as after a vacuum ({path})",
-                hint="Open the current version, or export it again.",
-                version=manifest.version,
-            ) from None
+    gone = [path for path in missing(folder, manifest) if path not in newest.data_paths]
+    if gone:
+        raise DatasetError(
+            f"the data of version {manifest.version} of {folder} are gone, as after a vacuum ({gone[0]})",
+            hint="Open the current version, or export it again.",
+            version=manifest.version,
+        )
 
 
 def hash_of(path: Path, /, *, remember: bool = False) -> str:
@@ -125,12 +126,17 @@ def hash_of(path: Path, /, *, remember: bool = False) -> str:
     return found
 
 
-def _faults(folder: Path, manifest: Manifest, level: Verify, *, remember: bool) -> Iterator[str]:
+def _faults(folder: Target, manifest: Manifest, level: Verify, *, remember: bool) -> Iterator[str]:
     stored = [(file, one) for file in manifest.files for one in file.stored]
+    # Elsewhere one listing tells the sizes of all files.
+    have = listing(folder) if isinstance(folder, Place) else {}
 
     def look(pair: tuple[FileEntry, StoredFile]) -> list[str]:
         file, one = pair
-        found = list(_file_faults(folder, one, level, remember=remember))
+        if isinstance(folder, Place):
+            found = list(_placed_faults(folder, one, level, have, remember=remember))
+        else:
+            found = list(_file_faults(folder, one, level, remember=remember))
         if level == "sha256" and not found:
             found += _content_faults(folder, manifest, file, one.path)
         return found
@@ -161,7 +167,28 @@ def _file_faults(folder: Path, one: StoredFile, level: Verify, *, remember: bool
         yield str(failed(f"{one.path} cannot be read", error))
 
 
-def _content_faults(folder: Path, manifest: Manifest, file: FileEntry, path: str) -> Iterator[str]:
+def _placed_faults(
+    folder: Place, one: StoredFile, level: Verify, have: Mapping[str, int], *, remember: bool
+) -> Iterator[str]:
+    """Of a file in another storage: the size there; its hash is of what is read from there now."""
+    size = have.get(one.path, have.get(f"{RETIRED}/{one.path}.old"))
+    try:
+        if size is None:
+            yield f"{one.path} is missing (sha256 {one.sha256})"
+        elif size != one.bytes:
+            digest = hash_of(located(folder, one.path, anew=True))
+            yield f"{one.path} has {size} bytes, not {one.bytes} (sha256 {digest}, not {one.sha256})"
+        elif level == "sha256":
+            now = hash_of(located(folder, one.path, anew=not remember), remember=remember)
+            if now != one.sha256:
+                yield f"{one.path} has sha256 {now}, not {one.sha256}"
+    except FileNotFoundError:
+        yield f"{one.path} is missing (sha256 {one.sha256})"
+    except OSError as error:
+        yield str(failed(f"{one.path} cannot be read", error))
+
+
+def _content_faults(folder: Target, manifest: Manifest, file: FileEntry, path: str) -> Iterator[str]:
     """A file whose hash is right holds what the manifest says of it."""
     try:
         place = located(folder, path)
@@ -177,18 +204,18 @@ def _content_faults(folder: Path, manifest: Manifest, file: FileEntry, path: str
         yield f"{path} cannot be read: {error}"
 
 
-def _stray_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+def _stray_faults(folder: Target, manifest: Manifest) -> Iterator[str]:
     """Data files in the folder that no manifest lists: readers that go by names would read them too."""
     newest = current(folder)
     listed = newest.data_paths if newest is not None else frozenset[str]()
     suffix = SUFFIXES.get(manifest.format, f".{manifest.format}")
-    for path in sorted(LocalStorage().list(folder)):
+    for path in sorted(listing(folder)):
         hidden = any(name.startswith(("_", ".")) for name in path.split("/"))
         if path.endswith(suffix) and not hidden and path not in listed:
             yield f"{path} is not of this dataset, but its readers would take it for a part: move it elsewhere"
 
 
-def _document_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+def _document_faults(folder: Target, manifest: Manifest) -> Iterator[str]:
     rows = dict.fromkeys(manifest.splits, 0)
     for file in manifest.files:
         if rows.get(file.split) != file.row_start:
@@ -196,12 +223,12 @@ def _document_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
         rows[file.split] = rows.get(file.split, 0) + file.rows
     if rows != dict(manifest.splits) or sum(rows.values()) != manifest.rows:
         yield f"the files hold {rows} rows, the manifest says {dict(manifest.splits)}"
-    own = folder / VERSIONS / f"{manifest.version:06d}.json"
+    own = f"{VERSIONS}/{manifest.version:06d}.json"
     newest = current(folder)
     try:
         is_current = newest is not None and newest.version == manifest.version
-        if is_current and own.read_bytes() != (folder / CURRENT).read_bytes():
-            yield f"{CURRENT} differs from {VERSIONS}/{own.name}"
+        if is_current and content(folder, own) != content(folder, CURRENT):
+            yield f"{CURRENT} differs from {own}"
         yield from _chain_faults(folder, manifest)
     except FileNotFoundError as error:
         yield f"{error.filename} is missing"
@@ -209,13 +236,13 @@ def _document_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
         yield str(failed("a manifest cannot be read", error))
 
 
-def _chain_faults(folder: Path, manifest: Manifest) -> Iterator[str]:
+def _chain_faults(folder: Target, manifest: Manifest) -> Iterator[str]:
     """The first manifest on the way back to version 1 that is not the one its child was made from."""
     while (parent := manifest.document.get("parent")) is not None:
         name = f"{integer(parent):06d}.json"
-        text = (folder / VERSIONS / name).read_bytes()
+        text = content(folder, f"{VERSIONS}/{name}")
         digest, wanted = sha256_hex(text), manifest.document.get("parent_sha256")
         if digest != wanted:
             yield f"{VERSIONS}/{name} has sha256 {digest}, not {wanted} as version {manifest.version} says"
             return
-        manifest = Manifest.from_json(text, where=str(folder / VERSIONS / name))
+        manifest = Manifest.from_json(text, where=f"{folder}/{VERSIONS}/{name}")

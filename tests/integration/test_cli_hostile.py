@@ -106,7 +106,7 @@ CASES: tuple[tuple[tuple[str, ...], int, str], ...] = (
     (("dataset", "verify", "foreign"), 1, "foreign holds no dataset"),
     (("dataset", "verify", "note.txt"), 1, "note.txt is a file, not a dataset"),
     (("dataset", "show", "none"), 1, "none is not there"),
-    (("dataset", "verify", "s3://b/x"), 2, "s3:// is not a storage"),
+    (("dataset", "verify", "mars://b/x"), 2, "mars:// is a storage that nothing"),
 )
 
 

@@ -146,8 +146,8 @@ def test_targets_that_are_not_ours_are_refused_and_left_alone(tmp_path: Path, mo
     for name, words in cases.items():
         with pytest.raises(ConfigError, match=words):
             DatasetSink(str(tmp_path / name), "parquet").check(schema, mode)  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match="s3:// is not a storage"):
-        DatasetSink("s3://bucket/out", "parquet").check(schema, mode)  # type: ignore[arg-type]
+    with pytest.raises(ConfigError, match="mars:// is a storage that nothing"):
+        DatasetSink("mars://bucket/out", "parquet").check(schema, mode)  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="mount point"):
         DatasetSink("/proc", "parquet").check(schema, mode)  # type: ignore[arg-type]
     assert (tmp_path / "foreign" / "data.csv").read_text(encoding="utf-8") == "1"
