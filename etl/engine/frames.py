@@ -38,6 +38,7 @@ __all__ = [
     "parse_datetime",
     "semi_join",
     "to_datetime",
+    "to_float",
     "to_int",
     "to_numeric",
 ]
@@ -137,6 +138,15 @@ def to_int(series: Any, dtype: Integer, /, *, cast: Casting = "exact") -> Any:
         )
     made = whole.where(~(above | below)).astype(target)
     return made.where(~above, high).where(~below, low) if cast == "saturate" else made
+
+
+def to_float(series: Any, dtype: Literal["float32", "float64"] = "float64", /) -> Any:
+    """Numbers as floats in which NULL stays NULL, so that the NaN of 0 / 0 is told from it; decimals are rounded."""
+    if _is_collection(series):
+        return series.map_partitions(to_float, dtype)
+    if _root(series) == "cudf":
+        return series.astype(dtype)
+    return nan_to_null(series) if _lost_null(series) else series.astype(dtype.capitalize())
 
 
 def to_numeric(series: Any, /) -> Any:
