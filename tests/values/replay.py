@@ -31,7 +31,7 @@ def result(on: Backend, one: Transform, table: pa.Table, schema: pa.Schema | Non
 
 def golden(one: Transform) -> tuple[pa.Table, pa.Table]:
     """What the transform gave for `rows()` and for `nulls()`."""
-    with pa.ipc.open_file(FOLDER / f"{one.name}.arrow") as reader:
+    with pa.ipc.open_file(str(FOLDER / f"{one.name}.arrow")) as reader:
         first, second = reader.get_batch(0), reader.get_batch(1)
     return pa.Table.from_batches([first]), pa.Table.from_batches([second])
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,8 @@ def test_the_portable_form_gives_the_stated_value(one: Transform) -> None:
     made = result(PANDAS, one, rows())
     assert made.column_names == list(one.expect)
     for name, values in one.expect.items():
-        got, want = made.column(name).to_pylist(), list(values)
+        got: list[Any] = made.column(name).to_pylist()
+        want: list[Any] = list(values)
         if not one.order:
             got, want = sorted(got, key=repr), sorted(want, key=repr)
         if one.close:
