@@ -21,6 +21,17 @@ import pylibcudf as plc
 from cudf.core.column import ColumnBase
 from cudf.utils.dtypes import cudf_dtype_from_pa_type, dtype_to_pylibcudf_type
 
+__all__ = [
+    "ContractError",
+    "cudf",
+    "cudf_dtype",
+    "cudf_dtype_from_pa_type",
+    "ghost_of",
+    "means_no_driver",
+    "plc",
+    "require_no_driver",
+]
+
 ROWS = 2
 """Not 0: cuDF returns early on empty frames and skips its checks."""
 

@@ -64,7 +64,11 @@ class PandasBackend:
         for i, kind in enumerate(made.schema.types):
             if pa.types.is_date(kind):  # dates are datetime64[s] on both engines; `object` would be the default here
                 made = made.set_column(i, made.column_names[i], made.column(i).cast(pa.timestamp("s")))
-        return made.to_pandas(types_mapper=_dtype)
+        frame = made.to_pandas(types_mapper=_dtype)
+        for name, dtype in frame.dtypes.items():  # labels of no label would be `object`: another dtype than with some
+            if isinstance(dtype, pd.CategoricalDtype) and not len(dtype.categories):
+                frame[name] = frame[name].cat.set_categories(pd.Index([], dtype="str"))
+        return frame
 
     def to_arrow(self, frame: Any, schema: Schema, /) -> pa.Table:
         """See `Backend`."""
