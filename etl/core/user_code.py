@@ -33,6 +33,7 @@ def user_error(error: BaseException, /, *, function: str, file: str, columns: Se
     Returns:
         To be raised `from error`; `context` has file, line and the whole traceback for `--debug`.
     """
+    error = _inner(error)
     place, line = _own_line(error.__traceback__, file)
     text = linecache.getline(place, line).strip() if line else ""
     where = f"{_short(place)}, line {line}" if line else _short(place or file) or "the pipeline's function"
@@ -48,6 +49,13 @@ def user_error(error: BaseException, /, *, function: str, file: str, columns: Se
     )
 
 
+def _inner(error: BaseException) -> BaseException:
+    """What Dask wrapped: an error in its trial of a function's types, or beside a shuffle."""
+    while error.__cause__ is not None and str(error).startswith(("Metadata inference failed", "P2P ")):
+        error = error.__cause__
+    return error
+
+
 def _own_line(trace: TracebackType | None, file: str) -> tuple[str, int]:
     """The innermost place that the user wrote; the file alone where there is none."""
     found = (file, 0)
@@ -60,10 +68,10 @@ def _own_line(trace: TracebackType | None, file: str) -> tuple[str, int]:
 
 @cache
 def _foreign(name: str) -> bool:
-    """Whether a file is ours, a package's or Python's own."""
-    if name.startswith("<frozen"):
-        return True
+    """Whether a file is ours, a package's or Python's own; what a notebook runs is the user's."""
     path = Path(name)
+    if not path.is_absolute():  # compiled modules say "pandas/_libs/missing.pyx", generated code "<string>"
+        return not name.startswith(("<ipython", "<stdin>"))
     return any(path.is_relative_to(root) for root in _roots())
 
 

@@ -582,9 +582,10 @@ class _Bench:
                 pass
 
     def _halve(self, key: PartKey) -> None:
+        where = self._where(key)
         made = self.tasks.halve(key)
         if made:
-            self.halved.append(self._where(key))
+            self.halved.append(where)
             # The error of a half that fails in its turn is its own.
             self.errors.update(dict.fromkeys(made, self.errors.pop(key)))
         self._happened(PartHalved(key, made))
