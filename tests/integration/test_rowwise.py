@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -61,6 +61,11 @@ def rows(target: Path) -> pa.Table:
     return open_dataset(str(target)).table(["id", "total"])
 
 
+def document(target: Path) -> dict[str, Any]:
+    """The dataset's manifest as its JSON says."""
+    return dict(open_dataset(str(target)).manifest.document)
+
+
 FILTERS = """
 def clean(orders):
     print("a line for people")
@@ -73,11 +78,11 @@ def test_rows_go_through_a_function_and_are_counted(tmp_path: Path, capfd: pytes
     result = run(job(tmp_path / "out", written(tmp_path, FILTERS)))
     assert (result.rows, result.rows_read, result.rows_dropped, result.rows_added) == (89, 100, {"function": 11}, 0)
     assert [c["name"] for c in result.columns] == ["id", "price", "total"]
-    document = open_dataset(str(tmp_path / "out")).manifest.document
-    (source,) = document["source"]
+    made = document(tmp_path / "out")
+    (source,) = made["source"]
     assert (source["rows_read"], source["rows_written"], source["rows_dropped"]) == (100, 89, {"function": 11})
-    assert sum(p["rows_read"] for p in document["partitions"]) == 100
-    assert [p["rows_made"] for p in document["partitions"]] == [p["rows"] for p in document["partitions"]]
+    assert sum(p["rows_read"] for p in made["partitions"]) == 100
+    assert [p["rows_made"] for p in made["partitions"]] == [p["rows"] for p in made["partitions"]]
     said = capfd.readouterr()
     assert said.out == ""
     assert said.err.count("a line for people") == 4, "the trial and three parts"
@@ -240,7 +245,7 @@ def test_a_part_too_large_for_memory_is_halved_and_rows_stay_in_their_order(tmp_
     halved = [w for w in small.warnings if w["code"] == "halved"]
     assert len(halved) == small.partitions - whole.partitions
     assert str(halved[0]["text"]).startswith("part 1 of 3 (")
-    parts = open_dataset(str(tmp_path / "small")).manifest.document["partitions"]
+    parts = document(tmp_path / "small")["partitions"]
     assert [p["index"] for p in parts] == list(range(small.partitions))
     assert sum(p["rows"] for p in parts) == 100
 
@@ -277,7 +282,7 @@ def test_a_function_may_ask_for_another_try_but_not_more_often_than_allowed(tmp_
     for one in tmp_path.glob("asked-*"):
         one.unlink()
     assert run(job(tmp_path / "out", function, parts=1)).rows == 100
-    (part,) = open_dataset(str(tmp_path / "out")).manifest.document["partitions"]
+    (part,) = document(tmp_path / "out")["partitions"]
     assert part["attempts"] == 2
 
 
