@@ -7,7 +7,6 @@ drives; on GPUs, which it must not touch, a task of the cluster does.
 from __future__ import annotations
 
 import contextlib
-import gc
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -204,23 +203,29 @@ def _never() -> bool:
 
 def _told(error: BaseException, task: WholeTask, frames: Backend) -> EtlError:
     """What went wrong while the result was computed, said of the user's own line where there is one."""
-    cause: BaseException = error
-    while not isinstance(cause, EtlError) and cause.__cause__ is not None:
-        cause = cause.__cause__
-    if isinstance(cause, EtlError):
-        return cause
-    if isinstance(cause, KilledWorker):
-        gc.collect()
+    inner = _ours(error)
+    if inner is not None:
+        return inner
+    if isinstance(error, KilledWorker):
         return EngineError(
             f"a worker died while it computed what {task.function} gives: it ran out of memory, most likely",
             hint="Give the sources fewer columns, or group before you join; --workers 1 leaves a worker all memory.",
         )
-    if frames.out_of_memory(cause):
+    if frames.out_of_memory(error):
         return EngineError(
-            f"memory ran out while {task.function} was computed: {cause}",
+            f"memory ran out while {task.function} was computed: {error}",
             hint="Give the sources fewer columns, or group before you join.",
         )
-    told = user_error(cause, function=task.function, file=task.file)
+    told = user_error(error, function=task.function, file=task.file)
     if isinstance(told, UserCodeError) and not told.context.get("line"):
         told.hint = told.hint or "It was raised when Dask computed the result, in a step that the function asked for."
     return told
+
+
+def _ours(error: BaseException | None) -> EtlError | None:
+    """An error of our tree that Dask wrapped on its way."""
+    while error is not None:
+        if isinstance(error, EtlError):
+            return error
+        error = error.__cause__
+    return None

@@ -38,7 +38,7 @@ def plan(jobs: Sequence[Job], /, *, engine: str = "auto", workers: int | None = 
         readers = select.readers(workers)
         plans = [compile_job(j, s, at, readers=readers, sample=False) for j, s in zip(jobs, sources, strict=True)]
         for one in plans:
-            for write in one.job.writes:
+            for write in (w for w in one.job.writes if w.sink is None):
                 DatasetSink(write.target, write.format, write.options).check(one.written, write.mode)
         choice = choice_for(plans, engine, workers)
         return [_shown(one, at, choice) for one in plans]
@@ -57,25 +57,32 @@ def _shown(plan: JobPlan, at: Snapshot, choice: EngineChoice) -> dict[str, objec
         "why": plan.parts.why,
         "reason": plan.parts.reason,
         "remedy": plan.parts.remedy,
-        "engine": {
-            "name": choice.name,
-            "kind": choice.kind,
-            "workers": choice.workers,
-            "slots": choice.slots,
-            "why": choice.why,
-        },
-        "schema": _columns(plan.written),
+        "engine": shown(choice),
+        "schema": columns(plan.written),
         **_function(plan),
         "targets": [
             {"target": w.target, "format": w.format, "mode": w.mode, "order": w.options.order, "disk": _disk(plan, w)}
             for w in plan.job.writes
+            if w.sink is None
         ],
         "lossy": list(plan.lossy),
         "notes": list(plan.facts.notes),
     }
 
 
-def _columns(schema: Schema) -> list[dict[str, object]]:
+def shown(choice: EngineChoice, /) -> dict[str, object]:
+    """An engine as a plan shows it."""
+    return {
+        "name": choice.name,
+        "kind": choice.kind,
+        "workers": choice.workers,
+        "slots": choice.slots,
+        "why": choice.why,
+    }
+
+
+def columns(schema: Schema, /) -> list[dict[str, object]]:
+    """The columns of a schema as a plan shows them."""
     return [
         {
             "name": f.name,
@@ -96,7 +103,7 @@ def _function(plan: JobPlan) -> dict[str, object]:
         return {}
     return {
         "function": {"name": ref.name, "file": ref.file, "sha256": ref.sha256},
-        "given": _columns(plan.schema),
+        "given": columns(plan.schema),
         "warnings": list(plan.warnings),
     }
 

@@ -11,6 +11,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.base import CutWish, Endpoint, Query
@@ -22,7 +23,7 @@ from etl.engine.backends import backend
 from etl.engine.spool import groups
 from etl.planning.calling import defined_at, printing_to_stderr
 from etl.planning.jobs import Job, Lineage, Reading, Write
-from etl.run import runner
+from etl.run import explain, runner
 from etl.run.places import attach_nobody
 from etl.run.progress import Silent
 from etl.run.spool import Spooled, SpoolSink, SpoolSource
@@ -33,7 +34,6 @@ from etl.tensors.storage import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from connectors.base import PartRecord
     from etl.engine.base import EngineChoice
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from etl.run.progress import Progress
     from etl.run.result import RunResult
 
+MOMENTS = "the sources are read at {} moments, one after the other: each connection has its own snapshot"
 SPOOL = ".spool"
 """What the name of the hidden folder between passes has behind the run's; the next run removes one of a dead run."""
 
@@ -130,12 +131,17 @@ def _read(
     for connection in _connections(bound.readings):
         jobs = []
         for reading in connection:
-            sink = SpoolSink(folder / reading.name)
-            spooled[reading.name] = sink.spooled
-            write = Write(reading.name, "parquet", WriteOptions(), sink=sink)
+            write = _spooling(reading, folder)
+            if isinstance(write.sink, SpoolSink):
+                spooled[reading.name] = write.sink.spooled
             jobs.append(Job(reading, (write,), retries=bound.pipeline.retries))
         runner.run(jobs, run_id=run_id, engine=_reader(engine), workers=workers, progress=progress)
     return {name: spooled[name] for name in bound.readings}
+
+
+def _spooling(reading: Reading, folder: Path) -> Write:
+    """All columns of a source, to a folder of its own."""
+    return Write(reading.name, "parquet", WriteOptions(), sink=SpoolSink(folder / reading.name))
 
 
 def _reader(engine: str) -> str:
@@ -277,11 +283,60 @@ def _moments(spooled: Mapping[str, Spooled]) -> Iterable[Mapping[str, object]]:
         moments = sorted(s.snapshot.taken_at for s in taken.values())
         apart = (moments[-1] - moments[0]).total_seconds()
         text = (
-            f"the sources were read at {len(taken)} moments, {apart:.3g} s apart: each connection has its own snapshot"
+            f"{MOMENTS.format(len(taken)).replace(' are ', ' were ')}; {apart:.3g} s lie between the first and the last"
         )
         yield {"code": "snapshots", "count": len(taken), "text": text}
 
 
 def plan(bound: Bound, /, *, engine: str, workers: int | None) -> dict[str, object]:
-    """What `--plan` shows: the plan of every source, what the function gives, and where it goes."""
-    raise NotImplementedError
+    """What `--plan` shows: the plan of every source, what the function gives, and where it goes.
+
+    The keys are those of any plan; `sources` has the plan of each source, and `partitions` those of all.
+
+    Raises:
+        EtlError: What a run would refuse before it reads.
+    """
+    planned = _planned(bound)
+    write = bound.write
+    DatasetSink(write.target, write.format, write.options).check(planned.returns, write.mode)
+    by_name: dict[str, dict[str, Any]] = {}
+    for connection in _connections(bound.readings):
+        jobs = [Job(one, (_spooling(one, Path()),)) for one in connection]
+        plans = explain.plan(jobs, engine=_reader(engine), workers=workers)
+        by_name.update(zip((one.name for one in connection), plans, strict=True))
+    plans = [by_name[name] for name in bound.readings]
+    size = sum(one["bytes"] for one in plans)
+    ref = _function(bound)
+    kinds = list(dict.fromkeys(one["snapshot"] for one in plans))
+    moments = len(_connections(bound.readings))
+    return {
+        "source": ", ".join(f"{name} ({one['source']})" for name, one in by_name.items()),
+        "connection": ", ".join(dict.fromkeys(one["connection"] for one in plans)),
+        "snapshot": ", ".join(kinds) + (f", {moments} moments" if moments > 1 else ""),
+        "server": ", ".join(dict.fromkeys(one["server"] for one in plans if one["server"])),
+        "rows": sum(one["rows"] for one in plans),
+        "bytes": size,
+        "partitions": [
+            {**part, "source": name, "slice": f"{name}: {part['slice']}"}
+            for name in bound.readings
+            for part in by_name[name]["partitions"]
+        ],
+        "why": "; ".join(f"{name}: {by_name[name]['why'].rstrip('.')}" for name in bound.readings),
+        "reason": "",
+        "remedy": "",
+        "engine": explain.shown(_choice(bound, size, engine, workers)),
+        "schema": explain.columns(planned.returns),
+        "function": {"name": ref.name, "file": ref.file, "sha256": ref.sha256},
+        "given": [{**c, "source": name} for name, s in planned.schemas.items() for c in explain.columns(s)],
+        "targets": [
+            {"target": write.target, "format": write.format, "mode": write.mode, "order": write.options.order}
+            | {"disk": size}
+        ],
+        "lossy": [f"{name}: {text}" for name in bound.readings for text in by_name[name]["lossy"]],
+        "notes": [
+            *(f"{name}: {text}" for name in bound.readings for text in by_name[name]["notes"]),
+            f"all rows are kept beside the target until it is published: about {size >> 20} MiB, and the result",
+            *([MOMENTS.format(moments)] if moments > 1 else []),
+        ],
+        "sources": by_name,
+    }
