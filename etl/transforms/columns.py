@@ -1,0 +1,187 @@
+"""Steps on columns as they are: NULLs filled."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from decimal import Decimal
+from fractions import Fraction
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from etl.core.errors import ConfigError, DataError
+from etl.core.schema import Field, Schema
+from etl.engine import frames
+from etl.transforms.base import listed
+from etl.transforms.figures import FiguresOf, is_number, merged, moments, unit
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from etl.transforms.base import Observer, State
+
+WORDS = ("mean",)
+"""Values that are fitted."""
+
+
+@dataclass(frozen=True, slots=True)
+class FillNull:
+    """NULLs of columns become a value; NaN stays what it is. The columns then hold no NULL.
+
+    Attributes:
+        columns: Their names.
+        value: Of the columns' own type; or "mean": that of the train rows, rounded to the column's type (half to even).
+        indicator: With one column: the name of a bool column that says where it was NULL.
+
+    Raises:
+        ConfigError: No column, or a value that nothing can be filled with.
+    """
+
+    kind: ClassVar[str] = "fill_null"
+    columns: tuple[str, ...]
+    value: object
+    indicator: str | None = None
+
+    def __init__(self, columns: str | list[str] | tuple[str, ...], value: object, indicator: str | None = None) -> None:
+        names = listed(columns, "FillNull")
+        if value is None:
+            raise ConfigError(f"FillNull({', '.join(names)}): None is NULL itself", hint="Give a value to fill with.")
+        if indicator is not None and len(names) > 1:
+            raise ConfigError(
+                f"FillNull: one indicator {indicator!r} for {len(names)} columns", hint="Write a step for each column."
+            )
+        object.__setattr__(self, "columns", names)
+        object.__setattr__(self, "value", value)
+        object.__setattr__(self, "indicator", indicator)
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The columns, and the indicator."""
+        return self.columns if self.indicator is None else (*self.columns, self.indicator)
+
+    @property
+    def fits(self) -> bool:
+        """Only for a word."""
+        return isinstance(self.value, str) and self.value in WORDS
+
+    def output_schema(self, given: Schema, /) -> Schema:
+        """The same columns, those filled without NULL; the indicator comes last."""
+        given.require(*self.columns)
+        for name in self.columns:
+            kind = given.field(name).type
+            if not self.fits:
+                _constant(self.value, given.field(name))
+            elif not is_number(kind) or pa.types.is_boolean(kind):
+                raise ConfigError(
+                    f"FillNull({name!r}, {self.value!r}): {name} is {kind}, which has no mean",
+                    hint="Fill it with a value of its own type.",
+                    column=name,
+                )
+        fields = [replace(f, nullable=False) if f.name in self.columns else f for f in given]
+        if self.indicator is not None:
+            fields.append(Field(self.indicator, pa.bool_(), nullable=False))
+        return Schema(tuple(fields))
+
+    def observer(self, given: Schema, part: int, /) -> Observer:
+        """Moments."""
+        return FiguresOf(given, self.columns, part)
+
+    def merge(self, left: State, right: State, /) -> State:
+        """Of both."""
+        return {name: merged(left[name], right[name], _kind(left[name])) for name in self.columns}
+
+    def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
+        """Column → the value that its NULLs become; numbers, decimals as text."""
+        del filled  # a column that was filled has no NULL left
+        found: dict[str, Any] = {}
+        for name in self.columns:
+            kind = given.field(name).type
+            known = moments(state[name], kind)
+            if not known.n:
+                raise DataError(
+                    f"FillNull({name!r}, 'mean'): column {name} has no value in the rows that are fitted on",
+                    hint="Fill it with a value of your own, or leave the column out.",
+                    column=name,
+                )
+            found[name] = _rounded(known.mean, kind)
+        return found
+
+    def warnings(self, state: State, /) -> tuple[str, ...]:
+        """Nothing."""
+        del state
+        return ()
+
+    def filled_with(self, name: str, given: Schema, state: State, /) -> Fraction | float:
+        """The number that takes the place of NULL in a column that was fitted."""
+        value = _stated(state[name], given.field(name).type)
+        return value if isinstance(value, float) else Fraction(value)
+
+    def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
+        """The frame with the NULLs filled."""
+        made = frame.copy(deep=False)
+        for name in self.columns:
+            field = given.field(name)
+            value = _constant(_stated(state[name], field.type) if self.fits else self.value, field)
+            if self.indicator is not None:
+                made[self.indicator] = frames.is_null(frame[name])
+            made[name] = frames.fill_null(frame[name], value)
+        return made
+
+
+def _kind(found: Mapping[str, Any]) -> pa.DataType:
+    """For merging: sums of whole numbers are merged in their own unit, whatever that is."""
+    return pa.int64() if "total" in found else pa.float64()
+
+
+def _rounded(mean: Fraction | float, kind: pa.DataType) -> int | float | str:
+    """The mean as a value of the column's type, as JSON holds it."""
+    if pa.types.is_floating(kind):
+        return float(np.dtype(kind.to_pandas_dtype()).type(float(mean)))
+    steps = round(Fraction(mean) / unit(kind))  # half to even
+    if pa.types.is_decimal(kind):
+        return str(Decimal(steps).scaleb(-kind.scale))
+    return steps
+
+
+def _stated(value: Any, kind: pa.DataType) -> Any:
+    """A value of a state as Python's own."""
+    return Decimal(value) if pa.types.is_decimal(kind) else value
+
+
+def _constant(value: object, field: Field) -> Any:
+    """The value as one of the column's own type.
+
+    Raises:
+        ConfigError: It is none.
+    """
+    kind = field.type
+    if isinstance(kind, pa.DictionaryType):
+        if not isinstance(value, str) or (field.vocabulary is not None and value not in field.vocabulary):
+            raise _unfit(value, field, "none of its labels")
+        return value
+    given = Decimal(str(value)) if pa.types.is_decimal(kind) and isinstance(value, int | float) else value
+    broken = isinstance(given, float) and pa.types.is_integer(kind) and not given.is_integer()
+    if broken or isinstance(given, bool) != pa.types.is_boolean(kind):
+        raise _unfit(value, field, f"no {kind}")
+    try:
+        made = pa.scalar(given, type=kind).as_py()
+    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        raise _unfit(value, field, f"no {kind}") from error
+    if isinstance(made, float) and math.isinf(made) and made != given:
+        raise _unfit(value, field, f"beyond {kind}")
+    return made
+
+
+def _unfit(value: object, field: Field, why: str) -> ConfigError:
+    return ConfigError(
+        f"FillNull({field.name!r}, {value!r}): column {field.name} is {field.type}, and the value is {why}",
+        hint="Give a value of the column's own type, or 'mean'.",
+        column=field.name,
+    )
