@@ -6,6 +6,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from etl import testing
     from etl.api import pipeline, read_sql
     from etl.core import errors
     from etl.core.errors import Retry

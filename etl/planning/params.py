@@ -23,7 +23,7 @@ from etl.core.schema import nearest
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-RESERVED = ("engine", "resume", "record")
+RESERVED = ("engine", "workers", "resume", "record")
 """Names that `run` and `plan` take for themselves."""
 
 SCALARS = (int, float, bool, str, date, datetime, Decimal)

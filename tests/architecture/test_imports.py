@@ -41,10 +41,13 @@ DRIVERS = (
     "connectors.postgresql",
     "etl.core.machine",
     "etl.core.native",
+    "etl.engine.backends.pandas",
     "etl.engine.clusters",
     "etl.engine.dask_client",
+    "etl.engine.whole",
     "etl.tensors.loops",
     "etl.tensors.sha256",
+    "etl.tensors.shuffle_loops",
 )
 """Modules, and packages with all that is in them, whose work is a driver's, Dask's or a compiler's: they are imported
 only when that work is asked for, by name."""

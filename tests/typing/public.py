@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from datetime import date
 from typing import assert_type
 
 import pandas as pd
 import pyarrow as pa
 
 import etl
-from etl.api import Rows
+from etl.api import Definition, Rows
+from etl.planning.binding import Bound
+from etl.planning.definition import Pipeline
 from etl.tensors.batch import Batch
 from etl.tensors.dataset import Dataset
 from etl.tensors.reading import Split
@@ -45,3 +48,31 @@ def failing() -> None:
     error = etl.errors.SchemaError("no column qty", hint="Did you mean qti?", column="qty")
     assert_type(error.exit_code, int)
     assert_type(error.context, dict[str, str | int])
+
+
+@etl.pipeline(
+    sources={"orders": etl.SQL("warehouse", "select * from orders where day = :day")},
+    sink=etl.Tensors("lake/{day}", features=["qty"], split={"train": 0.9, "val": "0.1"}, split_key="id"),
+    schedule=[etl.cron("0 2 * * *", tz="Asia/Shanghai"), etl.every(hours=6), etl.after("lake/orders")],
+    params={"day": date, "rows": (int, 5)},
+)
+def churn(orders: pd.DataFrame) -> pd.DataFrame:
+    """A pipeline's function keeps its own types."""
+    return orders
+
+
+def defining() -> None:
+    """A decorated function is its pipeline, and called it is the function."""
+    assert_type(churn(orders=pd.DataFrame()), pd.DataFrame)
+    assert_type(churn(pd.DataFrame()), pd.DataFrame)
+    assert_type(churn.pipeline, Pipeline)
+    plain = etl.pipeline(
+        name="plain", sources={"rows": etl.Read("warehouse", table="t")}, sink=etl.Parquet("lake", nulls={"a": "drop"})
+    )
+    assert_type(plain, Definition)
+    assert_type(plain.pipeline, Pipeline)
+    assert_type(churn.pipeline.bind({"day": "2026-01-31"}, "run"), Bound)
+    churn()  # type: ignore[call-arg]
+    etl.SQL("warehouse", tabel="t")  # type: ignore[call-arg]
+    etl.Tensors("lake", mode="merge2")  # type: ignore[arg-type]
+    raise etl.Retry(after=30)

@@ -128,6 +128,7 @@ def test_a_default_list_is_nobodys_to_change() -> None:
     ("params", "said"),
     [
         ({"engine": str}, "no parameter can be named engine"),
+        ({"workers": int}, "no parameter can be named workers"),
         ({"resume": str}, "no parameter can be named resume"),
         ({"record": bool}, "no parameter can be named record"),
         ({"a-b": int}, "'a-b' cannot be a parameter's name"),
