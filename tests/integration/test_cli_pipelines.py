@@ -11,6 +11,7 @@ import pytest
 
 import etl
 from tests.command import cuetl, one_paragraph
+from tests.shops import few_orders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -129,7 +130,7 @@ def test_validate_lists_every_problem_and_every_warning(shop: Path) -> None:
     assert fine.out.startswith("paid: valid, 4 columns")
 
     (shop / "pipelines" / "wrong.py").write_text(WRONG)
-    (shop / "pipelines" / "broken.py").write_text("x = 1\nimport nothing_of_that_name\n")
+    (shop / "pipelines" / "broken.py").write_text("from etl import pipeline\nimport nothing_of_that_name\n")
     done = cuetl("validate", "--json", "--param", "first=1", cwd=shop)
     assert done.code == 2
     found = {one["pipeline"].rpartition("/")[2]: one for one in done.json["pipelines"]}
@@ -153,7 +154,7 @@ def test_validate_without_pipelines_says_where_it_looked(tmp_path: Path) -> None
 
 def test_what_init_writes_runs(tmp_path: Path) -> None:
     assert cuetl("init", cwd=tmp_path).code == 0
-    assert cuetl("demo", cwd=tmp_path).code == 0
+    few_orders(tmp_path / "cuetl-demo" / "shop.sqlite")
     done = cuetl("validate", cwd=tmp_path)
     assert (done.code, done.out.count("\n")) == (0, 1), done.out + done.err
     ran = cuetl("run", "shop_orders", "--json", cwd=tmp_path)
