@@ -145,7 +145,7 @@ def export(
         list[str] | None,
         typer.Option("--param", help="Value of :NAME in the query; may be repeated.", metavar="NAME=VALUE"),
     ] = None,
-    engine: Annotated[str, typer.Option("--engine", help="auto, cpu or tcp://HOST:PORT.")] = "auto",
+    engine: Annotated[str, typer.Option("--engine", help="auto, cpu, gpu, or tcp://HOST:PORT (tls, ucx).")] = "auto",
     mode: Annotated[str, typer.Option("--mode", help="create, replace or append.")] = "create",
     no_count: Annotated[
         bool, typer.Option("--no-count", help="Leave out the one count of the whole source; parts are counted still.")
@@ -216,7 +216,7 @@ def run_pipeline(
     pipeline: PIPELINE,
     *,
     param: PARAMS = None,
-    engine: Annotated[str, typer.Option("--engine", help="auto, cpu, gpu or tcp://HOST:PORT.")] = "auto",
+    engine: Annotated[str, typer.Option("--engine", help="auto, cpu, gpu, or tcp://HOST:PORT (tls, ucx).")] = "auto",
     workers: Annotated[int | None, typer.Option("--workers", min=1, help="Workers (default: by cores).")] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be done; read no data.")] = False,
     resume: Annotated[

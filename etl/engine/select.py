@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
@@ -24,7 +25,20 @@ FETCHERS_PER_GPU = 4
 LEAST_GPU_BYTES = 256 << 20
 """Below this `auto` stays on the CPU: starting the cluster and the first kernels cost seconds. An estimate."""
 REMOTE = ("tcp://", "tls://", "ucx://")
+NAMES = ("auto", "cpu", "gpu")
 ENGINES = "auto, cpu, gpu, tcp://HOST:PORT, tls://HOST:PORT and ucx://HOST:PORT"
+
+_ADDRESS = re.compile(r"(?:tcp|tls|ucx)://[^/\s]+:\d{1,5}/?", re.ASCII)
+
+
+def check(engine: str, /) -> None:
+    """Whether such an engine exists, before anything is asked of it.
+
+    Raises:
+        ConfigError: It does not.
+    """
+    if engine not in NAMES and not _ADDRESS.fullmatch(engine):
+        raise ConfigError(f"unknown engine {engine!r}", hint=f"Engines are {ENGINES}.")
 
 
 def cores() -> int:
@@ -68,6 +82,7 @@ def choose(
     Raises:
         ConfigError: No such engine, or "gpu" where something for it is missing.
     """
+    check(engine)
     limit = max(1, min(parts, readers(workers), at_once or MAX_READERS))
     if engine.startswith(REMOTE):
         if here:
@@ -76,8 +91,6 @@ def choose(
                 hint="Write the pipeline in a file, or run it with engine auto.",
             )
         return EngineChoice("cpu", "remote", engine, workers or 0, limit, f"the scheduler at {engine} was asked for")
-    if engine not in ("auto", "cpu", "gpu"):
-        raise ConfigError(f"unknown engine {engine!r}", hint=f"Engines are {ENGINES}.")
     if engine == "gpu":
         why = "gpu was asked for"
         chosen = _gpus(why, workers, parts, at_once, frames=frames, here=here, without_cudf=without_cudf)
