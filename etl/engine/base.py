@@ -34,6 +34,7 @@ class EngineChoice:
         why: One sentence for the plan.
         backend: What frames are made of. For `kind` "remote" it is known once the cluster is open: see its `choice`.
         exchange: Workers hand frames to one another: between GPUs, UCX pays.
+        memory: Bytes that a process on CPUs may take before Dask moves frames that it holds to disk; 0: it holds none.
     """
 
     name: str
@@ -44,6 +45,7 @@ class EngineChoice:
     why: str
     backend: BackendName = "pandas"
     exchange: bool = False
+    memory: int = 0
 
 
 class Handle(Protocol[ResultT_co]):

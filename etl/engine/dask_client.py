@@ -35,6 +35,13 @@ QUIET = {
 }
 """Settings of clusters we start: a part of a dead worker comes back to us to be counted as an attempt, and Dask holds
 none of our data, so its own memory limits would act on something else; nobody looks at its profiles or its pages."""
+HOLDING = {
+    "distributed.worker.memory.target": 0.5,
+    "distributed.worker.memory.spill": 0.6,
+    "distributed.worker.memory.pause": 0.85,
+}
+"""Settings on top where workers hold frames between tasks: as shares of `memory`, of what they hold and of the whole
+process, from which on frames go to disk, and from which on no task begins."""
 
 
 class DaskHandle(Generic[ResultT]):

@@ -7,11 +7,12 @@ drives; on GPUs, which it must not touch, a task of the cluster does.
 from __future__ import annotations
 
 import contextlib
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import dask
+from dask.system import MEMORY_LIMIT
 from distributed import KilledWorker, as_completed, worker_client
 
 from etl.core.errors import EngineError, EtlError, UserCodeError
@@ -32,11 +33,12 @@ if TYPE_CHECKING:
 
 CONFIG = {
     "dataframe.convert-string": False,
-    "dataframe.shuffle.method": "p2p",
-    "distributed.p2p.threads": 1,
+    "dataframe.shuffle.method": "tasks",
 }
-"""Frames keep the backend's own dtypes, and a shuffle goes through the disk: its memory is bounded."""
-WAIT = 600.0
+"""Frames keep the backend's own dtypes. The other way to shuffle, p2p, has no decimals and no lists: it makes objects
+of the first and fails on the second. What does not fit in memory, workers move to disk."""
+MEMORY_SHARE = 0.6
+"""Of this machine's memory, for the workers: the rest is for reading ahead, and for what a step takes beside frames."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +93,7 @@ def meta_through(call: Callable[[Mapping[str, Any]], Any], schemas: Mapping[str,
 def opened(choice: EngineChoice, folder: Path, /) -> Iterator[Cluster]:
     """A cluster whose workers keep what does not fit in their memory below `folder`."""
     folder.mkdir(exist_ok=True)
+    choice = replace(choice, memory=int(MEMORY_LIMIT * MEMORY_SHARE / max(1, choice.workers)))
     with dask.config.set({"temporary-directory": str(folder)}):
         cluster = open_cluster(choice)
     try:

@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from etl.run.result import RunResult
 
 MOMENTS = "the sources are read at {} moments, one after the other: each connection has its own snapshot"
+WORTH_PROCESSES = 32 << 20
+"""Arrow data below which the function's steps run in the run process: starting others takes longer."""
 SPOOL = ".spool"
 """What the name of the hidden folder between passes has behind the run's; the next run removes one of a dead run."""
 
@@ -195,13 +197,13 @@ def _made(
         return carry_out(cluster, task, wrote=wrote)
 
 
-def _choice(bound: Bound, size: int | None, engine: str, workers: int | None) -> EngineChoice:
-    """Frames of processes, as many as there are cores: a join has work for all of them."""
+def _choice(bound: Bound, size: int, engine: str, workers: int | None) -> EngineChoice:
+    """Frames in as many processes as there are cores: a join has work for all. A small one is over before they are."""
     local = bound.steps is not None and bound.steps.local
     return select.choose(
         engine,
-        python_rows=True,
-        parts=select.MAX_READERS,
+        python_rows=False,
+        parts=select.MAX_READERS if size >= WORTH_PROCESSES else 1,
         workers=workers or select.cores(),
         at_once=None,
         frames=True,
@@ -282,9 +284,7 @@ def _moments(spooled: Mapping[str, Spooled]) -> Iterable[Mapping[str, object]]:
     if len(taken) > 1:
         moments = sorted(s.snapshot.taken_at for s in taken.values())
         apart = (moments[-1] - moments[0]).total_seconds()
-        text = (
-            f"{MOMENTS.format(len(taken)).replace(' are ', ' were ')}; {apart:.3g} s lie between the first and the last"
-        )
+        text = f"{MOMENTS.format(len(taken)).replace(' are ', ' were ')}, {apart:.3g} s from first to last"
         yield {"code": "snapshots", "count": len(taken), "text": text}
 
 
@@ -302,9 +302,9 @@ def plan(bound: Bound, /, *, engine: str, workers: int | None) -> dict[str, obje
     by_name: dict[str, dict[str, Any]] = {}
     for connection in _connections(bound.readings):
         jobs = [Job(one, (_spooling(one, Path()),)) for one in connection]
-        plans = explain.plan(jobs, engine=_reader(engine), workers=workers)
-        by_name.update(zip((one.name for one in connection), plans, strict=True))
-    plans = [by_name[name] for name in bound.readings]
+        found = explain.plan(jobs, engine=_reader(engine), workers=workers)
+        by_name.update(zip((one.name for one in connection), found, strict=True))
+    plans: list[dict[str, Any]] = [by_name[name] for name in bound.readings]
     size = sum(one["bytes"] for one in plans)
     ref = _function(bound)
     kinds = list(dict.fromkeys(one["snapshot"] for one in plans))
@@ -317,9 +317,8 @@ def plan(bound: Bound, /, *, engine: str, workers: int | None) -> dict[str, obje
         "rows": sum(one["rows"] for one in plans),
         "bytes": size,
         "partitions": [
-            {**part, "source": name, "slice": f"{name}: {part['slice']}"}
-            for name in bound.readings
-            for part in by_name[name]["partitions"]
+            {**part, "index": index, "source": name, "slice": f"{name}: {part['slice']}"}
+            for index, (name, part) in enumerate((n, p) for n in bound.readings for p in by_name[n]["partitions"])
         ],
         "why": "; ".join(f"{name}: {by_name[name]['why'].rstrip('.')}" for name in bound.readings),
         "reason": "",

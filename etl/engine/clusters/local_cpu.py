@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster, Worker
 
-from etl.engine.dask_client import QUIET, DaskCluster
+from etl.engine.dask_client import HOLDING, QUIET, DaskCluster
 
 if TYPE_CHECKING:
     from etl.engine.base import EngineChoice
@@ -33,13 +33,13 @@ def start(choice: EngineChoice, /) -> DaskCluster:
         "cls": Nanny if processes else Worker,
         "options": {
             "nthreads": max(1, choice.slots // choice.workers),
-            "memory_limit": 0,
+            "memory_limit": choice.memory,
             **({"silence_logs": logging.CRITICAL, "config": SILENT} if processes else {}),
             **place,
             **plain,
         },
     }
-    with dask.config.set(QUIET):
+    with dask.config.set({**QUIET, **HOLDING} if choice.memory else QUIET):
         cluster = SpecCluster(
             scheduler={"cls": Scheduler, "options": {**place, **plain}},
             workers=dict.fromkeys(range(choice.workers), worker),
