@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, get_origin
 
 from etl.core.canonical import canonical_json
@@ -65,9 +65,13 @@ def bind(pipeline: Pipeline, params: Mapping[str, object], run_id: str, /) -> Bo
     readings = {}
     for name, wish in pipeline.sources.items():
         try:
-            readings[name] = reading(name, wish, pipeline.sink, values, run_id)
+            read = reading(name, wish, pipeline.sink, values, run_id)
         except ConfigError as error:
             raise error.at(f"{owner}, source {name}") from error
+        if pipeline.function is not None:
+            # The sink's key is of the rows that the function gives; a source may not have it.
+            read = replace(read, query=replace(read.query, key=()))
+        readings[name] = read
     target = filled(pipeline.sink.to, values, pipeline.params, owner)
     write = writing(pipeline.sink, target, pipeline.name, _special(pipeline))
     steps = None if pipeline.function is None else Steps(pipeline.function, cpu_fallback=pipeline.cpu_fallback)

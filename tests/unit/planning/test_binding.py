@@ -99,3 +99,12 @@ def test_equal_parameters_have_one_digest() -> None:
     value = of(Parquet("lake/{day}"), a=TABLE, params={"day": date})
     text, python = value.bind({"day": "2026-01-31"}, "r"), value.bind({"day": date(2026, 1, 31)}, "s")
     assert text.params_sha256 == python.params_sha256 != value.bind({"day": "2026-02-01"}, "r").params_sha256
+
+
+def test_a_key_that_the_function_makes_is_not_looked_for_in_the_sources() -> None:
+    sink = Parquet("lake", key="country", order="key")
+    passing = of(sink, a=SQL("sqlite:///x.db", table="users")).bind({}, "r")
+    assert passing.readings["a"].query.key == ("country",)
+    made = of(sink, a=SQL("sqlite:///x.db", table="users"), b=SQL("sqlite:///x.db", table="orders")).bind({}, "r")
+    assert {one.query.key for one in made.readings.values()} == {()}
+    assert made.write.options.key == ("country",)
