@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
 from typing import TYPE_CHECKING, Any, get_args
@@ -225,7 +226,7 @@ def _check_use(owner: str, params: Parameters, sources: Mapping[str, SourceWish]
     used = set(binding.fields(sink.to, params, owner))
     for source, wish in sources.items():
         sql = wish.sql if isinstance(wish, SQL) else None
-        used |= {name for name in params if f":{name}" in (sql or "")}
+        used |= {name for name in params if re.search(rf":{name}\b", sql or "")}
         fixed = wish.params if isinstance(wish, SQL) else {}
         for name in fixed:
             if name in params:
@@ -234,7 +235,7 @@ def _check_use(owner: str, params: Parameters, sources: Mapping[str, SourceWish]
                     hint="Leave it out of one of them.",
                 )
         try:
-            found = sql_params(wish, "postgresql")
+            found = sql_params(wish, "postgresql", slices=False)
         except ConfigError:
             continue
         for name in found:

@@ -242,10 +242,13 @@ SourceWish: TypeAlias = SQL | Read | MemorySource | pa.Table
 SinkWish: TypeAlias = Tensors | Parquet
 
 
-def sql_params(wish: SourceWish, dialect: str, /) -> list[str]:
+def sql_params(wish: SourceWish, dialect: str, /, *, slices: bool = True) -> list[str]:
     """The `:name` of a query that no fixed value fills, in order and once each, outside of strings and comments.
 
-    What stands in square brackets is left out: `a[1:n]` is a slice.
+    Args:
+        wish: The source.
+        dialect: By whose quoting its text is cut.
+        slices: Whether what stands in square brackets counts: `a[1:n]` may be a parameter, or a column.
 
     Raises:
         ConfigError: A string, name or comment has no end.
@@ -257,7 +260,7 @@ def sql_params(wish: SourceWish, dialect: str, /) -> list[str]:
     for token in tokens(wish.sql, dialect):
         brackets += {"[": 1, "]": -1}.get(token.text, 0) if token.kind == "sign" else 0
         name = token.text[1:]
-        if token.kind == "param" and not brackets and name not in found and name not in wish.params:
+        if token.kind == "param" and (slices or not brackets) and name not in found and name not in wish.params:
             found.append(name)
     return found
 

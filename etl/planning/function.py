@@ -20,13 +20,14 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 from etl.core.errors import ConfigError, EtlError
 from etl.core.schema import nearest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
+    from types import FrameType
 
     from etl.planning.definition import Pipeline
 
@@ -41,7 +42,6 @@ _defined: dict[FunctionRef, Callable[..., Any]] = {}
 _numbers = itertools.count(1)
 
 
-@runtime_checkable
 class Defined(Protocol):
     """What stands in a file where a pipeline was defined: its value, and the plain function (None: passes through)."""
 
@@ -88,9 +88,15 @@ class FunctionRef:
             return _defined.setdefault(self, function)
 
 
+def is_defined(thing: object, /) -> TypeGuard[Defined]:
+    """Whether a pipeline was defined there: by the thing's class, so that no attribute of a user's value is asked."""
+    kind = type(thing)
+    return all(word in vars(kind) for word in ("pipeline", "function", "plan", "run"))
+
+
 def reference(function: Callable[..., Any], /) -> FunctionRef:
     """The reference to a function that is just being defined; `load` gives this very object in this process."""
-    code = getattr(function, "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)  # below other decorators, which may be of other files
     name = getattr(function, "__qualname__", type(function).__qualname__)
     file = "" if code is None or "<" in name else _file_of(code.co_filename)
     digest = sha256_of(file) if file else ""
@@ -101,8 +107,16 @@ def reference(function: Callable[..., Any], /) -> FunctionRef:
 
 
 def where_called() -> tuple[str, int]:
-    """File and line of whoever called the function that asks; ("", 0) where that is no file."""
-    frame = sys._getframe(2)  # noqa: SLF001 - the way of the standard library's own warnings and loggers
+    """File and line of the definition that calls the function that asks; ("", 0) where that is no file.
+
+    A function of the user's that defines pipelines is not the place, but the line of the loaded file that called it.
+    """
+    caller = sys._getframe(2)  # noqa: SLF001 - the way of the standard library's own warnings and loggers
+    frame: FrameType | None = caller
+    while frame is not None and frame.f_code.co_name != "<module>":
+        frame = frame.f_back
+    if frame is None or not str(frame.f_globals.get("__name__", "")).startswith(PACKAGE):
+        frame = caller
     file = _file_of(frame.f_code.co_filename)
     return (file, frame.f_lineno) if file else ("", 0)
 
@@ -124,7 +138,7 @@ def found(module: ModuleType, ref: FunctionRef, /) -> Callable[..., Any]:
     at: Any = module
     for word in ref.name.split("."):
         at = getattr(at, word, None)
-    if isinstance(at, Defined):
+    if is_defined(at):
         at = at.function
     if not callable(at):
         raise ConfigError(

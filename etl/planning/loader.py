@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
 from etl.core.schema import nearest
-from etl.planning.function import Defined, found, imported
+from etl.planning.function import found, imported, is_defined
 from etl.settings import pipelines_folder
 
 if TYPE_CHECKING:
@@ -110,9 +110,12 @@ def _defined(module: ModuleType, path: str) -> list[Pipeline]:
     """The pipelines among a module's names that its own file defines, each once."""
     kept: dict[int, Pipeline] = {}
     for thing in list(vars(module).values()):
-        if isinstance(thing, type) or not isinstance(thing, Defined):
+        if not is_defined(thing):
             continue
-        pipeline = thing.pipeline
+        try:
+            pipeline = thing.pipeline
+        except ConfigError as error:
+            raise error.at(path) from error
         if pipeline.file != path:
             continue
         ref = pipeline.function

@@ -168,6 +168,10 @@ BAD: dict[str, tuple[Callable[[], object], str]] = {
         lambda: define(churn, params={"day": date}),
         "pipeline churn: parameter day is used nowhere",
     ),
+    "a parameter that another begins like": (
+        lambda: define(churn, sources={"orders": ORDERS}, params={"day": date, "da": date}),
+        "pipeline churn: parameter da is used nowhere",
+    ),
     "a parameter given twice": (
         lambda: define(churn, sources={"orders": SQL("w", "select :day", params={"day": 1})}, params={"day": date}),
         "pipeline churn: day is a parameter of the pipeline and of source orders",
@@ -250,6 +254,12 @@ def test_a_parameter_with_a_default_need_not_be_a_source() -> None:
 def test_colons_that_are_no_parameters_stay() -> None:
     text = "select a[1:n], ':x', b::date, \":y\" /* :z */ from t -- :w"
     assert define(churn, sources={"orders": SQL("w", text)}).params.declared == {}
+
+
+def test_a_slice_may_be_by_a_parameter() -> None:
+    text = "select a[1:n], a[:m] from t"
+    value = define(churn, sources={"orders": SQL("postgresql://h/d", text)}, params={"n": (int, 2)})
+    assert value.bind({}, "r").readings["orders"].query.params == {"n": 2}
 
 
 def test_a_definition_crosses_to_other_processes() -> None:

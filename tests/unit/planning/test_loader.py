@@ -25,6 +25,7 @@ CHURN = """\
 def churn(orders):
     return orders
 """
+LOAD = "import pickle, sys\nprint(pickle.load(sys.stdin.buffer).load()(7))"
 
 
 def write(folder: Path, name: str, text: str) -> str:
@@ -103,6 +104,10 @@ BROKEN = {
         HEAD + CHURN + CHURN.replace("churn(", "other(").replace("@pipeline(", '@pipeline(name="churn", '),
         '{file} has two pipelines named churn, in lines 3 and 7. Give one another name="…".',
     ),
+    "no name": (
+        HEAD + 'rows = pipeline(sources={"rows": SQL("w", table="t")}, sink=Parquet("x"))\n',
+        "{file}: a pipeline has no name and no function that gives it one",
+    ),
     "a function under another name": (
         HEAD + CHURN + "kept = churn\nchurn = None\n",
         "{file} has no function churn. A pipeline's function stays under its own name in its file.",
@@ -147,6 +152,38 @@ def test_pipelines_of_other_files_are_not_this_files(tmp_path: Path) -> None:
     second = HEAD + "from first_file import churn\n" + CHURN.replace("churn", "clean")
     assert [p.name for p in loader.load_all(write(tmp_path, "b.py", second))] == ["clean"]
     sys.modules.pop("first_file")
+
+
+def test_a_helper_of_another_file_may_define_pipelines(tmp_path: Path) -> None:
+    helper = """\
+    import functools
+    def daily(name):
+        return pipeline(name=name, sources={"orders": SQL("w", table=name)}, sink=Parquet(name))
+    def negated(function):
+        @functools.wraps(function)
+        def inner(orders):
+            return -function(orders)
+        return inner
+    """
+    write(tmp_path, "a_helper.py", HEAD + dedent(helper))
+    text = """\
+    from a_helper import daily, negated
+    plain = daily("plain")
+    @daily("churn")
+    @negated
+    def churn(orders):
+        return orders
+    """
+    file = write(tmp_path, "a.py", text)
+    plain, other = loader.load_all(file)
+    assert [(one.name, one.file, one.line) for one in (plain, other)] == [("plain", file, 2), ("churn", file, 3)]
+    assert other.function is not None
+    assert (other.function.file, other.function.load()(7)) == (file, -7)
+    done = subprocess.run(
+        [sys.executable, "-c", LOAD], input=pickle.dumps(other.function), capture_output=True, check=True, cwd=ROOT
+    )
+    assert done.stdout == b"-7\n"
+    sys.modules.pop("a_helper")
 
 
 def test_two_pipelines_with_one_target_are_warned_of(tmp_path: Path) -> None:
