@@ -6,6 +6,7 @@ pytest_plugins = [
     "tests.fix_cache",
     "tests.fix_servers",
     "tests.fix_mariadb",
+    "tests.fix_s3",
     "tests.fix_proxy",
     "tests.fix_frameworks",
     "tests.fix_gpuwheels",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, cast
@@ -15,6 +14,7 @@ from etl.cli import output, process, words
 from etl.core import lookup
 from etl.core.errors import ConfigError
 from etl.core.schema import nearest
+from etl.engine import select
 from etl.planning.jobs import Job, Reading, Write
 from etl.run import explain, runner
 from etl.run.naming import new_run_id
@@ -36,7 +36,6 @@ SPECIALS = ("error", "null", "clamp")
 NULLS = ("mask", "error", "drop")
 LAYOUTS = ("columns", "packed")
 ORDERS = ("source", "key", "shuffle")
-_SCHEDULER = re.compile(r"tcp://[^/\s]+:\d{1,5}/?", re.ASCII)
 MOST_PARTS = 100_000
 """More parts than this are a slip of the keyboard; the plan alone would not fit a screen or a manifest."""
 
@@ -122,8 +121,7 @@ def jobs_of(flags: Flags, run_id: str, /) -> tuple[Job, ...]:
     sql = _query_text(flags)
     writes = _writes(flags)
     words.choice(flags.mode, MODES, "--mode")
-    if flags.engine not in ("auto", "cpu") and not _SCHEDULER.fullmatch(flags.engine):
-        raise ConfigError(f"--engine {flags.engine!r} is unknown", hint="Engines are auto, cpu and tcp://HOST:PORT.")
+    select.check(flags.engine)
     if flags.partitions is not None and flags.partitions > MOST_PARTS:
         raise ConfigError(f"--partitions {flags.partitions} is more than {MOST_PARTS}")
     params = words.assignments(flags.params, "--param")

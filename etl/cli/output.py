@@ -235,6 +235,8 @@ def plan(value: Mapping[str, Any], /) -> None:
         text(f"function  {function['name']}{place}: {_given(value)}")
     for one in value["targets"]:
         text(f"writes    {one['target']} as {one['format']}, mode {one['mode']}{_in_order(one)}")
+        if one["commit"]["text"]:
+            text(f"commit    {one['commit']['text']}")
     for lossy in value["lossy"] or ("nothing",):
         text(f"lossy     {lossy}")
     for line in value["notes"]:

@@ -10,6 +10,7 @@ from etl.engine import select
 from etl.planning.compile import compile_job
 from etl.run.places import attach_nobody
 from etl.run.runner import choice_for, open_sources
+from etl.tensors.publish import commit_of
 from etl.tensors.sink import DatasetSink
 
 if TYPE_CHECKING:
@@ -61,7 +62,14 @@ def _shown(plan: JobPlan, at: Snapshot, choice: EngineChoice) -> dict[str, objec
         "schema": columns(plan.written),
         **_function(plan),
         "targets": [
-            {"target": w.target, "format": w.format, "mode": w.mode, "order": w.options.order, "disk": _disk(plan, w)}
+            {
+                "target": w.target,
+                "format": w.format,
+                "mode": w.mode,
+                "order": w.options.order,
+                "disk": _disk(plan, w),
+                "commit": commit_of(w.target),
+            }
             for w in plan.job.writes
             if w.sink is None
         ],
@@ -109,8 +117,13 @@ def _function(plan: JobPlan) -> dict[str, object]:
 
 
 def _disk(plan: JobPlan, write: Write) -> int:
-    """Bytes beside the target that are needed besides its files: the sorted runs, until it is published."""
-    return plan.facts.bytes if write.options.order != "source" else 0
+    """Bytes of local disk that are needed besides the target's files, until it is published.
+
+    The sorted runs of an order, and all files of a target in another storage.
+    """
+    ordered = plan.facts.bytes if write.options.order != "source" else 0
+    gathered = plan.facts.bytes if commit_of(write.target)["kind"] == "manifest" else 0
+    return ordered + gathered
 
 
 def _part(plan: JobPlan, source: Source, part: Partition) -> dict[str, object]:

@@ -105,6 +105,10 @@ def _opened(how: UrlOpening) -> fs.FileSystem:
 
 def _s3(options: dict[str, str | bool]) -> fs.FileSystem:
     given: dict[str, Any] = {
+        # A small file is one request then, not three; that the bucket is not there is told when the file is closed.
+        "allow_delayed_open": True,
+    }
+    given |= {
         name: options[name] for name in ("access_key", "secret_key", "session_token", "region") if name in options
     }
     endpoint = str(options.get("endpoint", ""))

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from etl.core.errors import ConfigError, Damaged, DatasetError
 from etl.tensors import by_manifest
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, Manifest
-from etl.tensors.places import Place
+from etl.tensors.places import Place, place_of
 from etl.tensors.stages import OWNER, sweep
 from etl.tensors.storage import LocalFiles, LocalStorage, exchange, failed, locked
 from etl.tensors.versions import check_parent, current
@@ -205,6 +205,20 @@ def publish(
             return made
     except OSError as error:
         raise failed(f"cannot publish {target}", error) from error
+
+
+def commit_of(target: str | Place, /) -> dict[str, str]:
+    """How a version becomes visible at a target, for `--plan`: `kind` is "folder" or "manifest"; `text` says more."""
+    place = place_of(target)
+    if not isinstance(place, Place):
+        return {"kind": "folder", "text": ""}
+    one = "" if place.storage.exclusive else " Let one run write to it at a time: this storage keeps no lock by itself."
+    return {
+        "kind": "manifest",
+        "text": f"files are gathered in {place.shadow.parent} and then sent; {place} shows a version when its "
+        "_manifest.json is put in place. Whoever reads the manifest never sees two versions mixed; a plain listing "
+        f"may, for a moment.{one}",
+    }
 
 
 def as_place(target: Path, /) -> Place:
