@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import dask
-from dask.system import MEMORY_LIMIT
 from distributed import KilledWorker, as_completed, worker_client
+from distributed.system import MEMORY_LIMIT
 
 from etl.core.errors import EngineError, EtlError, UserCodeError
 from etl.core.user_code import user_error
