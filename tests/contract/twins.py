@@ -10,16 +10,20 @@ from __future__ import annotations
 
 import ast
 import inspect
+import operator
+import re
 import textwrap
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 import cudf
+import numpy as np
 import pandas as pd
 from cudf.core.groupby.groupby import DataFrameGroupBy, SeriesGroupBy
 from cudf.core.resample import DataFrameResampler
 from cudf.core.window.rolling import Rolling
 
+from etl.engine import frames
 from etl.planning.reckoning import rule_of_pattern
 from tests.contract.ghosts import ContractError, ghost_of, means_no_driver, require_no_driver
 
@@ -41,6 +45,7 @@ STATIC: Final = {
 }
 """Objects of which no ghost can be built (their constructors need the device): checked by name and signature."""
 ACCESSORS: Final = ("str", "dt", "cat", "list", "struct", "loc", "iloc")
+NAMES_COLUMNS: Final = ("assign", "agg")
 HOST_METADATA: Final = ("dtypes", "dtype", "columns", "shape", "name", "empty")
 HOST_COPIES: Final = ("values", "array")
 
@@ -76,10 +81,11 @@ class Contract:
         return Facade(self)
 
     def surface(self) -> dict[str, list[str]]:
-        """Operation → the keywords that it was called with, all calls together; sorted."""
+        """Operation → the keywords that it was called with, all calls together; sorted. Those that name columns: **."""
         used: dict[str, set[str]] = {}
         for step in self.steps:
-            used.setdefault(step.path, set()).update(step.keywords)
+            named = step.path.rpartition(".")[2] in NAMES_COLUMNS and step.keywords
+            used.setdefault(step.path, set()).update(["**"] if named else step.keywords)
         return {path: sorted(used[path]) for path in sorted(used)}
 
     def check(self, path: str, call: Callable[[], Any], keywords: tuple[str, ...] = ()) -> Any:
@@ -133,7 +139,7 @@ class Contract:
     def wrap(self, value: Any, result: Any, path: str) -> Any:
         """Frames, series and lazy objects stay twins; scalars are plain values, as they are in cuDF."""
         if isinstance(value, pd.DataFrame | pd.Series):
-            return Twin(self, value)
+            return Twin(self, _with_null(value))
         if type(value).__name__ in STATIC:
             is_group = "GroupBy" in type(result).__name__  # built without the device: its methods run for real
             return Twin(self, value, result if is_group else None, path)
@@ -186,6 +192,52 @@ def _ghosts(given: Any) -> Any:
     return _mapped(given, lambda twin: twin._ghost)
 
 
+def answer_for_twins(patch: Callable[[object, str, Any], None], contract: Contract) -> None:
+    """Let `etl.frames` take twins for frames of cuDF, so that its own lines for cuDF are gone through too.
+
+    Args:
+        patch: Sets an attribute of a module until the test ends.
+        contract: Whose twins they are.
+    """
+    root, library = frames._root, frames._library
+    patch(frames, "_root", lambda frame: "cudf" if isinstance(frame, Twin) else root(frame))
+    patch(frames, "_library", lambda frame: contract.module() if isinstance(frame, Twin) else library(frame))
+
+
+def _as_cudf(value: Any, name: str) -> Any:
+    """A method of cuDF that pandas lacks or means otherwise, on the pandas side."""
+    if name == "astype" and isinstance(value, pd.Series):
+        return lambda dtype: _cast_as_cudf(value, dtype)
+    if name == "istimestamp":
+
+        def istimestamp(format: str) -> Any:  # noqa: A002 - the word of cuDF
+            parsed = pd.to_datetime(value._parent.astype("str"), format=format, errors="coerce")
+            return parsed.dt.strftime(format) == value._parent
+
+        return istimestamp
+    return getattr(value, name)
+
+
+def _cast_as_cudf(value: Any, dtype: Any) -> Any:
+    """NULL stays NULL in a cast: numbers of cuDF have it, those of NumPy do not."""
+    known = value.notna()
+    if isinstance(dtype, str) and dtype.startswith("datetime64[") and value.dtype.kind in "iu":
+        return value.fillna(0).astype("int64").astype(dtype).where(known)
+    masked = re.fullmatch(r"(u?)(int|float)(\d+)", dtype) if isinstance(dtype, str) else None
+    if masked is None:
+        return value.astype(dtype)
+    if value.dtype.kind in "mM":
+        value = value.astype("int64").astype("Int64").where(known)
+    return value.astype(f"{masked[1].upper()}{masked[2].title()}{masked[3]}")
+
+
+def _with_null(value: Any) -> Any:
+    """A plain float of NumPy comes from a step of pandas that made NULL into NaN: cuDF has NULL there."""
+    if isinstance(value, pd.Series) and isinstance(value.dtype, np.dtype) and value.dtype.kind == "f":
+        return value.astype("Float64").where(value.notna())
+    return value
+
+
 def _silent_rules(receiver: object, method: str, path: str, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
     """The differences at which nothing would raise, so they are rules."""
     kind = type(receiver).__name__
@@ -228,7 +280,7 @@ class Twin:
             raise ContractError(f"{path}: leaves the frame; stay in column methods until the edge")
         if name not in getattr(ghost, "columns", ()) and not hasattr(type(ghost), name):
             raise ContractError(f"{path}: no such attribute in cuDF {cudf.__version__}")
-        member = getattr(value, name)
+        member = _as_cudf(value, name)
         if name in ACCESSORS and isinstance(value, pd.DataFrame | pd.Series):
             return Twin(contract, member, contract.check(path, lambda: getattr(ghost, name)), path)
         if isinstance(member, pd.DataFrame | pd.Series):  # a property such as .dt.month, or a column
@@ -282,23 +334,34 @@ class Twin:
         return f"Twin({self._path})\n{self._value!r}"
 
 
+def _applied(name: str, left: Any, *right: Any) -> Any:
+    """An operator as Python applies it, so that the other side may answer."""
+    if name in REVERSED:
+        return getattr(operator, f"__{name[1:]}__")(right[0], left)
+    return getattr(operator, f"__{name}__")(left, *right)
+
+
 def _operator(name: str) -> Callable[..., Any]:
     def operate(self: Twin, *args: Any) -> Any:
-        path = f"{self._path}.{name}"
+        path = f"{self._path}.__{name}__"
         if self._ghost is None:
-            return self._contract.static_step(path, self._value, name, args, {})
-        return self._contract.step(path, getattr(self._value, name), getattr(self._ghost, name), args)
+            return self._contract.static_step(path, self._value, f"__{name}__", args, {})
+        value, ghost = self._value, self._ghost
+        return self._contract.step(
+            path, lambda *given: _applied(name, value, *given), lambda *given: _applied(name, ghost, *given), args
+        )
 
     return operate
 
 
+REVERSED: Final = frozenset({"rpow", "radd", "rsub", "rmul", "rtruediv", "rfloordiv", "rmod", "rand", "ror", "rxor"})
 OPERATORS: Final = (
-    *("getitem", "neg", "abs", "invert", "eq", "ne", "lt", "le", "gt", "ge", "pow"),
-    *("add", "radd", "sub", "rsub", "mul", "rmul", "truediv", "rtruediv", "floordiv", "rfloordiv", "mod", "rmod"),
-    *("and", "rand", "or", "ror", "xor"),
+    *("getitem", "neg", "abs", "invert", "eq", "ne", "lt", "le", "gt", "ge"),
+    *("pow", "add", "sub", "mul", "truediv", "floordiv", "mod", "and", "or", "xor"),
+    *REVERSED,
 )
 for _name in OPERATORS:
-    setattr(Twin, f"__{_name}__", _operator(f"__{_name}__"))
+    setattr(Twin, f"__{_name}__", _operator(_name))
 
 
 class Facade:
