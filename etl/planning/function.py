@@ -39,6 +39,9 @@ _RELOAD = "Start the command again, so that every process reads the same file."
 _importing = threading.RLock()
 _modules: dict[tuple[str, str], ModuleType] = {}
 _defined: dict[FunctionRef, Callable[..., Any]] = {}
+_siblings: dict[str, Path] = {}
+"""Modules that files found beside them, by top-level name, and the folder they are of."""
+
 _numbers = itertools.count(1)
 
 
@@ -207,14 +210,32 @@ def _executed(path: Path, source: bytes, digest: str) -> ModuleType:
 
 @contextlib.contextmanager
 def _beside(folder: Path) -> Iterator[None]:
-    """The folder is on the path, first, while a file of it is executed."""
+    """The folder is on the path, first, while a file of it is executed.
+
+    A sibling of another folder's file is out of the way: two folders may each have a `features.py`.
+    """
     text = str(folder)
+    for name in [n for n, of in _siblings.items() if of != folder and _has(folder, n)]:
+        _forget(name)
+        del _siblings[name]
+    before = set(sys.modules)
     sys.path.insert(0, text)
     try:
         yield
     finally:
         with contextlib.suppress(ValueError):  # the file itself may have taken it away
             sys.path.remove(text)
+        fresh = [name for name in set(sys.modules) - before if "." not in name]
+        _siblings.update({name: folder for name in fresh if _is_of(folder, sys.modules[name])})
+
+
+def _is_of(folder: Path, module: ModuleType) -> bool:
+    file = getattr(module, "__file__", None)
+    return isinstance(file, str) and Path(file).is_relative_to(folder)
+
+
+def _has(folder: Path, name: str) -> bool:
+    return (folder / f"{name}.py").is_file() or (folder / name).is_dir()
 
 
 def _forget(package: str) -> None:

@@ -147,6 +147,16 @@ def test_siblings_are_found_while_a_file_loads_and_the_path_is_as_before(tmp_pat
     sys.modules.pop("one_sibling")
 
 
+def test_two_folders_may_have_siblings_of_one_name(tmp_path: Path) -> None:
+    text = HEAD + "import same_sibling\n" + CHURN.replace("return orders", "return same_sibling.NAME")
+    found = []
+    for name in ("first", "second"):
+        write(tmp_path, f"{name}/same_sibling.py", f"NAME = {name!r}\n")
+        found.append(loader.load(write(tmp_path, f"{name}/a.py", text)).function)
+    assert [ref.load()(0) for ref in found if ref is not None] == ["first", "second"]
+    sys.modules.pop("same_sibling")
+
+
 def test_pipelines_of_other_files_are_not_this_files(tmp_path: Path) -> None:
     write(tmp_path, "first_file.py", HEAD + CHURN)
     second = HEAD + "from first_file import churn\n" + CHURN.replace("churn", "clean")
