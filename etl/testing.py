@@ -28,6 +28,7 @@ from etl.tensors.options import WriteOptions
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from etl.planning.binding import Bound
     from etl.planning.function import Defined
 
 PARTS = 4
@@ -52,14 +53,20 @@ def run(
         pipeline: The decorated function, or its `Pipeline` value.
         sources: Each source's rows, as its query would give them.
         engine: As of `run`.
-        parts: Into how many parts each source is cut, by its `partition_column`, else by its first column.
+        parts: Into how many parts each source is cut at most, by its `partition_column`, else by its first column.
         **params: The pipeline's parameters.
 
     Raises:
         ConfigError: A source has no table or a table is of no source, or as `run`.
         EtlError: As a run of the pipeline.
     """
-    return _rows(_value(pipeline), sources, params, engine, parts)
+    bound = _placed(_value(pipeline), sources, params, parts)
+    with tempfile.TemporaryDirectory(prefix="cuetl-testing-") as folder:
+        own = replace(bound, write=replace(bound.write, target=f"{folder}/own", mode="create"))
+        run_pipeline(own, run_id=own.run_id, engine=engine, workers=1)
+        if own.write.format == "parquet":
+            return _table(own.write.target)
+    return _rows(bound, engine)  # tensors have lost the names and types of the rows
 
 
 def assert_backends_agree(
@@ -82,14 +89,15 @@ def assert_backends_agree(
         EtlError: As `run`.
     """
     value = _value(pipeline)
-    one = _rows(value, sources, params, "cpu", 1)
+    whole = _placed(value, sources, params, 1)
+    one = _rows(whole, "cpu")
     lacking = devices.survey().missing()
-    if not lacking:
-        other = _rows(value, sources, params, "gpu", 1)
-        said = "pandas against cuDF"
-    else:
-        other = _rows(value, sources, params, "cpu", PARTS)
+    if lacking:
+        other = _rows(_placed(value, sources, params, PARTS), "cpu")
         said = f"pandas, one part against {PARTS}: {lacking}"
+    else:
+        other = _rows(whole, "gpu")
+        said = "pandas against cuDF"
     _assert_same(one, other, said, tolerance)
     return said
 
@@ -98,28 +106,30 @@ def _value(pipeline: Defined | Pipeline) -> Pipeline:
     return pipeline if isinstance(pipeline, Pipeline) else pipeline.pipeline
 
 
-def _rows(
-    value: Pipeline, sources: Mapping[str, pa.Table], params: Mapping[str, object], engine: str, parts: int
-) -> pa.Table:
-    run_id = new_run_id()
-    bound = replace(value, sources=_sources(value, sources)).bind(params, run_id)
-    readings = {
-        name: replace(one, wish=CutWish(_cut_by(value.sources[name], sources[name]) if parts > 1 else None, parts))
-        for name, one in bound.readings.items()
+def _placed(value: Pipeline, sources: Mapping[str, pa.Table], params: Mapping[str, object], parts: int) -> Bound:
+    """The pipeline over tables, cut into so many parts."""
+    bound = replace(value, sources=_sources(value, sources)).bind(params, new_run_id())
+    wishes = {
+        name: CutWish(_cut_by(value.sources[name], table), parts) if parts > 1 else CutWish(partitions=1)
+        for name, table in sources.items()
     }
-    bound = replace(bound, readings=readings)
-    workers = 1 if parts == 1 else None
+    return replace(bound, readings={name: replace(r, wish=wishes[name]) for name, r in bound.readings.items()})
+
+
+def _rows(bound: Bound, engine: str) -> pa.Table:
+    """What the function gives, in the order that the sink asks for, by way of a Parquet dataset."""
+    run_id, asked = new_run_id(), bound.write.options
+    plain = WriteOptions(key=asked.key, order=asked.order, seed=asked.seed)
     with tempfile.TemporaryDirectory(prefix="cuetl-testing-") as folder:
-        bound = replace(bound, write=replace(bound.write, target=f"{folder}/own", mode="create"))
-        run_pipeline(bound, run_id=run_id, engine=engine, workers=workers)
-        if bound.write.format != "parquet":  # tensors have lost the names and types of the rows
-            options = bound.write.options
-            plain = WriteOptions(key=options.key, order=options.order, seed=options.seed)
-            write = replace(bound.write, target=f"{folder}/rows", format="parquet", options=plain)
-            bound = replace(bound, write=write, run_id=new_run_id())
-            run_pipeline(bound, run_id=bound.run_id, engine=engine, workers=workers)
-        dataset = open_dataset(bound.write.target)
-        return pa.concat_tables([dataset.split(name).table() for name in dataset.splits]).combine_chunks()
+        write = replace(bound.write, target=f"{folder}/rows", format="parquet", options=plain, mode="create")
+        run_pipeline(replace(bound, write=write, run_id=run_id), run_id=run_id, engine=engine, workers=1)
+        return _table(write.target)
+
+
+def _table(target: str) -> pa.Table:
+    """All rows of a Parquet dataset, in memory of their own."""
+    dataset = open_dataset(target)
+    return pa.concat_tables([dataset.split(name).table() for name in dataset.splits]).combine_chunks()
 
 
 def _sources(value: Pipeline, tables: Mapping[str, pa.Table]) -> dict[str, MemorySource]:
@@ -133,9 +143,10 @@ def _sources(value: Pipeline, tables: Mapping[str, pa.Table]) -> dict[str, Memor
     return {name: MemorySource(tables[name], Query(table=name), Endpoint("memory", "memory")) for name in value.sources}
 
 
-def _cut_by(source: object, table: pa.Table) -> str:
+def _cut_by(source: object, table: pa.Table) -> str | None:
     wished = getattr(source, "partition_column", None)
-    return wished if isinstance(wished, str) and wished in table.column_names else table.column_names[0]
+    plain = [f.name for f in table.schema if not pa.types.is_nested(f.type)]
+    return wished if isinstance(wished, str) and wished in plain else next(iter(plain), None)
 
 
 def _assert_same(one: pa.Table, other: pa.Table, said: str, tolerance: float) -> None:
