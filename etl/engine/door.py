@@ -139,20 +139,8 @@ def carry_vocabulary(values: Any, vocabulary: tuple[str, ...], /, *, column: str
         CastError: A value is none of the labels.
     """
     labels = pa.array(vocabulary, pa.string())
-    text = values.cast(pa.string())
-    codes = pc.index_in(text, value_set=labels)
-    unknown = pc.and_(pc.is_null(codes), pc.is_valid(text))
-    if pc.any(unknown).as_py():
-        shown = pc.filter(text, unknown)[0].as_py()
-        known = ", ".join(vocabulary[:12]) + (" …" if len(vocabulary) > 12 else "")
-        raise CastError(
-            f"column {column} holds {shown!r}, which is none of its labels ({known})",
-            hint=f"""Write frame["{column}"].astype("str") in the function, or keep to the labels.""",
-            column=column,
-        )
-    chunks = codes.chunks if isinstance(codes, pa.ChunkedArray) else [codes]
-    made = [pa.DictionaryArray.from_arrays(one, labels) for one in chunks]
-    return _chunked(made, pa.dictionary(pa.int32(), pa.string()))
+    chunks = [_on_vocabulary(one, labels, column) for one in (values.chunks if hasattr(values, "chunks") else [values])]
+    return _chunked(chunks, pa.dictionary(pa.int32(), pa.string()))
 
 
 def exact(values: Any, kind: pa.DataType, /, *, column: str) -> Any:
@@ -164,9 +152,18 @@ def exact(values: Any, kind: pa.DataType, /, *, column: str) -> Any:
     if values.type == kind:
         return values
     try:
-        return values.cast(kind)
+        made = values.cast(kind)
     except pa.ArrowInvalid as error:
         raise CastError(f"column {column} does not fit {kind}: {error}", column=column) from error
+    if pa.types.is_date(kind):  # Arrow drops the time of day without a word
+        lost = pc.filter(values, pc.not_equal(made.cast(values.type), values))
+        if len(lost):
+            raise CastError(
+                f"column {column} is a date; {lost[0]} has a time of day",
+                hint="""Give the result another name to keep it as a moment, or .dt.floor("D") it.""",
+                column=column,
+            )
+    return made
 
 
 def to_declared(values: pa.ChunkedArray[Any], field: Field, /) -> Any:
@@ -335,6 +332,31 @@ def _carry_column(values: Any, field: Field) -> Any:
     if pa.types.is_decimal(source) or pa.types.is_timestamp(source) or not pa.types.is_nested(source):
         return exact(values, kind, column=column)
     return _carry_nested(values, kind, column)
+
+
+def _on_vocabulary(values: Any, labels: pa.StringArray, column: str) -> Any:
+    if isinstance(values, pa.DictionaryArray):  # labels are looked up once each, not once per row
+        words = values.dictionary.cast(pa.string())
+        places: Any = pc.index_in(words, value_set=labels)
+        codes = values.indices if places.equals(_counted(len(labels))) else pc.take(places, values.indices)
+        stray = pc.take(pc.and_(pc.is_null(places), pc.is_valid(words)), values.indices)
+    else:
+        words = values.cast(pa.string())
+        codes = pc.index_in(words, value_set=labels)
+        stray = pc.and_(pc.is_null(codes), pc.is_valid(words))
+    if pc.any(stray).as_py():
+        shown = pc.filter(values.cast(pa.string()), stray)[0].as_py()
+        known = ", ".join(str(one) for one in labels[:12].to_pylist()) + (" …" if len(labels) > 12 else "")
+        raise CastError(
+            f"column {column} holds {shown!r}, which is none of its labels ({known})",
+            hint=f"""Write frame["{column}"].astype("str") in the function, or keep to the labels.""",
+            column=column,
+        )
+    return pa.DictionaryArray.from_arrays(codes.cast(pa.int32()), labels)
+
+
+def _counted(stop: int) -> Any:
+    return pa.array(np.arange(stop, dtype=np.int32))
 
 
 def _text(values: pa.ChunkedArray[Any]) -> Any:

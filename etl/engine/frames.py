@@ -400,8 +400,8 @@ def _joined(left: Any, right: Any, on: str | Sequence[str], *, matched: bool) ->
     for name in names:
         keys = keys[~is_null(keys[name])]
     joined = left.merge(keys.drop_duplicates().assign(**{_MATCHED: 1}), on=names, how="left")
-    found = joined[_MATCHED].notna()
-    kept = joined[found if matched else ~found].drop(columns=[_MATCHED])
+    missing = joined[_MATCHED].isna()  # Dask's series have no notna
+    kept = joined[~missing if matched else missing].drop(columns=[_MATCHED])
     return kept if _is_collection(kept) else kept.reset_index(drop=True)
 
 
