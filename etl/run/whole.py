@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from connectors.base import CutWish, Endpoint, Query
-from etl.core.errors import EtlError, UserCodeError
+from etl.core.errors import Cancelled, EtlError, UserCodeError
 from etl.core.schema import Schema
 from etl.core.user_code import user_error
 from etl.engine import select
@@ -28,9 +28,9 @@ from etl.run.places import attach_nobody
 from etl.run.progress import Silent
 from etl.run.spool import Spooled, SpoolSink, SpoolSource
 from etl.tensors.options import WriteOptions
+from etl.tensors.places import Place, place_of
 from etl.tensors.sink import DatasetSink
 from etl.tensors.stages import drop_stage, open_stage
-from etl.tensors.storage import local_path
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -54,17 +54,24 @@ def run(bound: Bound, /, *, run_id: str, engine: str, workers: int | None, progr
     """Carry the three passes out.
 
     Raises:
+        Cancelled: Ctrl-C; nothing is left.
         UserCodeError: The function failed; its own line is named.
         EtlError: What failed, and in which source or part.
     """
+    try:
+        return _in_passes(bound, run_id, engine, workers, progress or Silent())
+    except KeyboardInterrupt as error:
+        raise Cancelled("interrupted: nothing was published") from error
+
+
+def _in_passes(bound: Bound, run_id: str, engine: str, workers: int | None, progress: Progress) -> RunResult:
     clock = time.monotonic()
-    progress = progress or Silent()
     progress.stage("planning")
     planned = _planned(bound)
     sink = DatasetSink(bound.write.target, bound.write.format, bound.write.options)
     sink.check(planned.returns, bound.write.mode)
     with ExitStack() as stack:
-        folder = open_stage(local_path(bound.write.target), run_id + SPOOL)
+        folder = open_stage(_beside(bound.write.target), run_id + SPOOL)
         stack.callback(drop_stage, folder)
         spooled = _read(bound, folder, run_id=run_id, engine=engine, workers=workers, progress=progress)
         files = _made(bound, planned, spooled, folder, engine=engine, workers=workers, progress=progress)
@@ -72,6 +79,12 @@ def run(bound: Bound, /, *, run_id: str, engine: str, workers: int | None, progr
         result = runner.run([job], run_id=run_id, engine="cpu", workers=workers, progress=progress)[0]
     parts = sum(len(_parts_of(one)) for one in spooled.values())
     return replace(result, partitions=parts, seconds=round(time.monotonic() - clock, 3))
+
+
+def _beside(target: str) -> Path:
+    """The local path beside which the rows lie between passes: that of the dataset, where it has one."""
+    place = place_of(target)
+    return place.shadow if isinstance(place, Place) else place
 
 
 @dataclass(frozen=True, slots=True)
