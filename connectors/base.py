@@ -207,6 +207,7 @@ class Capabilities:
     `python_rows`: reading makes Python objects per row, so parts belong into worker processes.
     `decimal_floats`: `read` takes a schema that has float64 where `Source.schema` has a decimal; each value is rounded
     once from its digits, under the query's cast policy, and NaN and infinities are kept.
+    `position_proves`: two snapshots of equal `position`, which is not "", hold the same rows.
     """
 
     cuts: frozenset[type[Slice]] = frozenset({Whole})
@@ -215,6 +216,7 @@ class Capabilities:
     max_parallel: int | None = None
     python_rows: bool = True
     decimal_floats: bool = False
+    position_proves: bool = False
 
 
 class Source(Protocol):

@@ -671,7 +671,10 @@ class SqliteSource:
     def capabilities(self) -> Capabilities:
         """Key ranges in one snapshot."""
         return Capabilities(
-            cuts=frozenset({Whole, KeyRange, NullKeys}), snapshots=frozenset({"attached", "file"}), python_rows=True
+            cuts=frozenset({Whole, KeyRange, NullKeys}),
+            snapshots=frozenset({"attached", "file"}),
+            python_rows=True,
+            position_proves=True,
         )
 
     @property
@@ -717,12 +720,15 @@ class SqliteSource:
             writable = os.access(self.path, os.W_OK) and os.access(Path(self.path).parent, os.W_OK)
             if _remote(self.path) or (wal and not writable) or (not wal and size > COPY_ABOVE):
                 copy = str(Path(lease) / "copy.db")
+                before = _position(self.path)
                 _begin(first, self.path, self._timeout())
                 with contextlib.closing(sqlite3.connect(copy)) as target:
                     first.backup(target, pages=COPY_STEP, progress=lambda *_: None)
                     first.execute("rollback")
                     target.execute("pragma journal_mode = delete")
-                return self._file(first, copy, lease, attach_all)
+                at = self._file(first, copy, lease, attach_all)
+                # A commit during the copy is in the file and may not be in the copy: then nothing says what it holds.
+                return at if at.position == before else replace(at, position="")
             return self._attached("wal" if wal else "journal", first, lease, attach_all)
         except sqlite3.Error as error:
             raise _mapped(error, f"connection {self.endpoint.name}, SQLite file {self.path}") from error

@@ -61,13 +61,13 @@ def _own_line(trace: TracebackType | None, file: str) -> tuple[str, int]:
     found = (file, 0)
     for frame, line in traceback.walk_tb(trace):
         name = frame.f_code.co_filename
-        if name == file or not _foreign(name):
+        if name == file or not is_foreign(name):
             found = (name, line)
     return found
 
 
 @cache
-def _foreign(name: str) -> bool:
+def is_foreign(name: str) -> bool:
     """Whether a file is ours, a package's or Python's own; what a notebook runs is the user's."""
     path = Path(name)
     if not path.is_absolute():  # compiled modules say "pandas/_libs/missing.pyx", generated code "<string>"

@@ -49,7 +49,8 @@ def run_pipeline(
                 hint="Run it anew, or make its function rowwise.",
             )
         return whole.run(bound, run_id=run_id, engine=engine, workers=workers, progress=progress)
-    return runner.run([one_job(bound)], run_id=run_id, engine=engine, workers=workers, progress=progress)[0]
+    jobs = [one_job(bound)]
+    return runner.run(jobs, run_id=run_id, engine=engine, workers=workers, progress=progress, resume=resume)[0]
 
 
 def plan_pipeline(bound: Bound, /, *, engine: str = "auto", workers: int | None = None) -> dict[str, object]:

@@ -14,6 +14,7 @@ import time
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,7 +33,7 @@ from etl.core.secrets import SecretRef
 from etl.engine import select
 from etl.planning.compile import JobPlan, compile_job
 from etl.planning.halving import halves
-from etl.run import early
+from etl.run import early, taken
 from etl.run.count import WholeCount
 from etl.run.places import place
 from etl.run.progress import Silent
@@ -59,12 +60,12 @@ from etl.run.state import (
     WaitOver,
     step,
 )
-from etl.run.task import PartResult, PartTask, PieceTask, run_part, run_piece, stop_mark
-from etl.tensors.sink import DatasetSink
+from etl.run.task import PartResult, PartTask, PieceTask, run_piece, stop_mark
+from etl.tensors.sink import DatasetSession, DatasetSink
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from types import FrameType
+    from types import FrameType, TracebackType
 
     from connectors.base import Finish as Piece
     from connectors.base import Finished, Published, Requires, Sink, Source, WriteSession
@@ -91,6 +92,7 @@ def run(
     engine: str = "auto",
     workers: int | None = None,
     progress: Progress | None = None,
+    resume: str | None = None,
 ) -> list[RunResult]:
     """Read every job in one snapshot and publish all their datasets; nothing is published unless all parts are whole.
 
@@ -100,6 +102,7 @@ def run(
         engine: "auto", "cpu" or a scheduler's address.
         workers: Worker processes (each reads two parts at once); None: by the cores of this machine.
         progress: Told what happens.
+        resume: A run that died or failed, whose finished parts are taken up where their rows cannot have changed.
 
     Returns:
         One result for each dataset, in the order of jobs and their writes.
@@ -109,7 +112,7 @@ def run(
         EtlError: What failed, on which part.
     """
     state = Run(run_id, retries=max(job.retries for job in jobs))
-    execution = _Execution(jobs, state, engine, workers, progress or Silent())
+    execution = _Execution(jobs, state, engine, workers, progress or Silent(), resume)
     try:
         return execution.carry_out()
     except KeyboardInterrupt as error:
@@ -152,13 +155,23 @@ def choice_for(plans: Sequence[JobPlan], engine: str, workers: int | None, /) ->
 class _Execution:
     """One run from its first connection to its last file."""
 
-    def __init__(self, jobs: Sequence[Job], state: Run, engine: str, workers: int | None, progress: Progress) -> None:
+    def __init__(
+        self,
+        jobs: Sequence[Job],
+        state: Run,
+        engine: str,
+        workers: int | None,
+        progress: Progress,
+        resume: str | None,
+    ) -> None:
         self._jobs = jobs
         self._sources: list[Source] = []
         self._state = state
         self._engine = engine
         self._workers = workers
         self._progress = progress
+        self._resume = resume
+        self._left: list[WriteSession] = []
         self._warnings: list[Mapping[str, object]] = []
         self._widened: list[Mapping[str, object]] = []
         self._started = datetime.now(UTC)  # noqa: TID251 - a run takes its start from the clock here, once
@@ -258,14 +271,15 @@ class _Execution:
             choice = choice_for(plans, self._engine, self._workers) if cluster is None else cluster.choice
             sessions = self._begin(stack, plans, choice)
             self._goes += 1
-            tasks = _Tasks(self._state.id, at, plans, sessions, self._goes, _parts(plans))
+            tasks = _Tasks(self._state.id, at, plans, sessions, self._goes, _parts(plans), _records(plans, sessions))
+            done = self._take_up(tasks)
             if cluster is None:
                 if choice.kind == "threads":
                     stack.callback(_end_early, plans[0].source, at, self._state.id)
-                    for key in tasks.keys()[: choice.slots]:
+                    for key in [key for key in tasks.parts if key not in done][: choice.slots]:
                         early.begin(tasks.task(key, 1, choice.backend))
                 cluster = self._cluster = self._open(handles, choice)
-            bench = _Bench(tasks, cluster, self._progress, self._state)
+            bench = _Bench(tasks, cluster, self._progress, self._state, results=done)
             counting = WholeCount(plans, at)
             counting.begin()
             try:
@@ -292,10 +306,57 @@ class _Execution:
             opened: list[WriteSession] = []
             sessions.append(opened)
             for sink, write in zip(row, plan.job.writes, strict=True):
-                session = sink.begin(self._state.id, plan.written, write.mode)
-                stack.callback(session.abort)
+                session: WriteSession
+                if self._resume is not None and isinstance(sink, DatasetSink):
+                    session = sink.begin(self._state.id, plan.written, write.mode, taking=self._resume)
+                else:
+                    session = sink.begin(self._state.id, plan.written, write.mode)
+                stack.callback(self._abort, session)
                 opened.append(session)
+            stack.push(partial(self._leave, plan, opened))
         return sessions
+
+    def _take_up(self, tasks: _Tasks) -> dict[PartKey, PartResult]:
+        """The parts of the run that is resumed, where there is one; every job whose parts can be kept is described."""
+        done: dict[PartKey, PartResult] = {}
+        for job, plan in enumerate(tasks.plans):
+            folders = [s.folder for s in tasks.sessions[job] if isinstance(s, DatasetSession)]
+            if self._resume is not None and len(folders) == len(tasks.sessions[job]):
+                keys = tasks.keys_of(job)
+                found = taken.found(folders, plan, tasks.at, [tasks.parts[key] for key in keys])
+                by_key = {tasks.parts[key].key(): key for key in keys}
+                done.update({by_key[name]: replace(one, job=job) for name, one in found.results.items()})
+                self._warnings += taken.told(found, self._resume, plan, len(keys))
+            if tasks.records[job]:
+                taken.describe_job(folders[0], plan, tasks.at)
+                for key in tasks.keys_of(job):
+                    if key in done:
+                        taken.keep(folders, done[key])
+        self._resume = None
+        return done
+
+    def _abort(self, session: WriteSession) -> None:
+        if session not in self._left:
+            session.abort()
+
+    def _leave(
+        self,
+        plan: JobPlan,
+        sessions: Sequence[WriteSession],
+        _kind: type[BaseException] | None,
+        error: BaseException | None,
+        _trace: TracebackType | None,
+    ) -> None:
+        """Leave finished parts of a source that no longer changes to a run that resumes this one, which failed."""
+        kept = [s for s in sessions if isinstance(s, DatasetSession)]
+        if not isinstance(error, EtlError) or isinstance(error, Cancelled | SnapshotLost | DecimalTooNarrow):
+            return
+        if plan.job.read.frozen and len(kept) == len(sessions) and taken.any_kept(kept[0].folder):
+            for session in kept:
+                session.leave()
+                self._left.append(session)
+            told = f"Finished parts are kept: --resume {self._state.id} goes on from them."
+            error.hint = f"{error.hint} {told}".strip()
 
     def _publish(self, ready: Sequence[_Ready]) -> list[RunResult]:
         """Publish what was prepared, one switch after the other, whoever asks for a stop meanwhile."""
@@ -346,7 +407,10 @@ class _Execution:
             at=bench.tasks.at,
             plan=plan,
             results=results,
-            attempts=dict(enumerate(bench.state.parts[key].attempts for key in bench.tasks.keys_of(job))),
+            attempts={
+                i: bench.state.parts[key].attempts or bench.results[key].attempt
+                for i, key in enumerate(bench.tasks.keys_of(job))
+            },
             whole=whole,
             started=self._started,
             finished=datetime.now(UTC),  # noqa: TID251 - the end of the run, for its record
@@ -354,6 +418,8 @@ class _Execution:
             warnings=each_once((*self._warnings, *self._widened, *bench.warnings(), *of_reading(plan, results))),
         )
         out: list[_Ready] = []
+        if bench.tasks.records[job]:
+            taken.forget(Path(bench.tasks.records[job]))
         for index, session in enumerate(bench.tasks.sessions[job]):
             requires = required(kept, index)
             staged = [r.staged[index] for r in results]
@@ -439,6 +505,8 @@ class _Tasks:
     sessions: list[list[WriteSession]]
     go: int
     parts: dict[PartKey, Partition]
+    records: list[str]
+    """Of each job: the stage in which finished parts are written down; "": they are not."""
 
     def keys(self) -> tuple[PartKey, ...]:
         """All parts, in the order of their rows."""
@@ -478,6 +546,7 @@ class _Tasks:
             sessions=tuple(self.sessions[job]),
             go=self.go,
             steps=None if plan.steps is None else replace(plan.steps, backend=backend),
+            records=self.records[job],
         )
 
 
@@ -514,7 +583,9 @@ class _Bench:
         fallback = choice.backend == "cudf" and any(one.cpu_fallback for one in steps)
         try:
             finishes = any(w.options.order != "source" for p in self.tasks.plans for w in p.job.writes)
-            self._happened(Planned(keys, slots, finishes, cpu_fallback=fallback))
+            done = frozenset(self.results)
+            self.progress.advanced(parts=len(done), rows=sum(r.rows_read for r in self.results.values()))
+            self._happened(Planned(keys, slots, finishes, done, cpu_fallback=fallback))
             self._until_staged()
         except KeyboardInterrupt:
             self._happened(StopAsked())
@@ -598,7 +669,7 @@ class _Bench:
         else:
             part = self.tasks.task(key, attempt, "pandas" if fallback else self.cluster.choice.backend)
             self.fallbacks += fallback
-            name, handle = part.key(), self.cluster.submit(run_part, part, key=part.key())
+            name, handle = part.key(), self.cluster.submit(taken.run_kept, part, key=part.key())
         self.handles[name] = (key, attempt, handle)
 
     def _find_pieces(self) -> Event:
@@ -674,6 +745,15 @@ class _Bench:
 
 def _parts(plans: Sequence[JobPlan]) -> dict[PartKey, Partition]:
     return {(j, part.index): part for j, plan in enumerate(plans) for part in plan.parts.parts}
+
+
+def _records(plans: Sequence[JobPlan], sessions: Sequence[Sequence[WriteSession]]) -> list[str]:
+    """Where the finished parts of each job are written down, if a later run could keep them."""
+    found: list[str] = []
+    for plan, row in zip(plans, sessions, strict=True):
+        folders = [str(s.folder) for s in row if isinstance(s, DatasetSession)]
+        found.append(folders[0] if len(folders) == len(row) and folders and taken.keeps(plan) else "")
+    return found
 
 
 def _numbered(result: PartResult, index: int) -> PartResult:

@@ -51,6 +51,8 @@ class PartTask:
     """A run reads all parts once more on a new snapshot, or with wider decimals."""
     steps: Steps | None = None
     """What happens to the rows before they are staged."""
+    records: str = ""
+    """The stage in which the part is written down when it is whole; "": nowhere."""
 
     def key(self) -> str:
         """The task's name on the cluster: new for every attempt of every go."""

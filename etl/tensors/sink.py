@@ -31,7 +31,7 @@ from etl.tensors.pack import PackPlan, plan_columns
 from etl.tensors.places import Place, place_of
 from etl.tensors.publish import check_target, publish
 from etl.tensors.split import LEFT_OUT, Splitting, splitting
-from etl.tensors.stages import drop_stage, open_stage
+from etl.tensors.stages import drop_stage, leave_stage, open_stage
 from etl.tensors.storage import failed
 from etl.tensors.versions import check_parent
 from etl.tensors.views import mask_of
@@ -109,8 +109,8 @@ class DatasetSink:
         """
         return fitted(plan_columns(schema, self.options, self.format), self.format)
 
-    def begin(self, run_id: str, schema: Schema, mode: Mode, /) -> DatasetSession:
-        """Clean up after dead runs and open a stage beside the target.
+    def begin(self, run_id: str, schema: Schema, mode: Mode, /, *, taking: str = "") -> DatasetSession:
+        """Clean up after dead runs and open a stage beside the target, or take that of the dead run `taking`.
 
         Raises:
             ConfigError: As `check`.
@@ -121,7 +121,7 @@ class DatasetSink:
         how = ordering(self.options, schema, written_columns(plan))
         return DatasetSession(
             target=path,
-            folder=open_stage(path, run_id),
+            folder=open_stage(path, run_id, taking=taking),
             run_id=run_id,
             mode=mode,
             begun_at=live.version if live else None,
@@ -366,6 +366,10 @@ class DatasetSession:
             )
 
         return switch
+
+    def leave(self) -> None:
+        """Leave what was staged to a run that takes it up; may be called twice."""
+        leave_stage(self.folder)
 
     def abort(self) -> None:
         """Remove what was staged; may be called twice, and after a commit does nothing."""

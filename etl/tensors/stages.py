@@ -59,27 +59,36 @@ class Sibling:
         return self.path.name.rpartition(".cuetl-")[2]
 
 
-def open_stage(target: Target, run_id: str, /) -> Path:
+def open_stage(target: Target, run_id: str, /, *, taking: str = "") -> Path:
     """Clean up after dead runs, then make this run's stage.
 
     The stage of a dataset in another storage lies in this machine's temporary folder.
 
+    Args:
+        target: The dataset.
+        run_id: Names the stage.
+        taking: A dead run whose stage becomes this one's, with all that is in it; where it left none, a new one is
+            made.
+
     Raises:
-        ConfigError: The run id cannot be part of a file name.
+        ConfigError: The run id cannot be part of a file name, or the run whose stage is to be taken still lives.
         DatasetError: The file system or the storage refused.
     """
-    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", run_id):
-        raise ConfigError(f"run id {run_id!r} cannot be part of a file name", hint="Use letters, digits, _, . and -.")
+    for name in (run_id, taking) if taking else (run_id,):
+        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
+            raise ConfigError(f"run id {name!r} cannot be part of a file name", hint="Use letters, digits, _, . and -.")
     local = target.shadow if isinstance(target, Place) else target
     stage = local.parent / f".{local.name}.cuetl-{run_id}"
     try:
         local.parent.mkdir(parents=True, exist_ok=True)
         with locked(local.parent):
+            taken = taking != "" and _take(local.parent / f".{local.name}.cuetl-{taking}", stage, taking, target)
             sweep(local)
-            if stage.exists():
-                raise ConfigError(f"another run named {run_id} is writing to {target}", hint="Use another run id.")
-            stage.mkdir()
-            _STORAGE.put(stage / OWNER, canonical_json(owner()))
+            if not taken:
+                if stage.exists():
+                    raise ConfigError(f"another run named {run_id} is writing to {target}", hint="Use another run id.")
+                stage.mkdir()
+                _STORAGE.put(stage / OWNER, canonical_json(owner()))
     except OSError as error:
         raise failed(f"cannot write beside {target}", error) from error
     if isinstance(target, Place):
@@ -91,6 +100,29 @@ def open_stage(target: Target, run_id: str, /) -> Path:
                 raise failed(f"cannot write to {target}", error) from error
             raise
     return stage
+
+
+def _take(old: Path, stage: Path, run_id: str, target: Target) -> bool:
+    """Make the stage of a dead run this process's, under a new name; False: there is none."""
+    if not (old / OWNER).exists():
+        return False
+    if not _owner_is_dead(old):
+        raise ConfigError(f"run {run_id} still writes to {target}", hint="Wait until it ends, or stop it.")
+    mine = old / f"{OWNER}.tmp"
+    mine.unlink(missing_ok=True)
+    _STORAGE.put(mine, canonical_json(owner()))
+    mine.replace(old / OWNER)
+    if old != stage:
+        old.rename(stage)
+    return True
+
+
+def leave_stage(stage: Path, /) -> None:
+    """Leave what was staged to a run that takes it; any other run on the target removes it. May be called twice."""
+    if (stage / OWNER).exists():
+        left = stage / f"{OWNER}.tmp"
+        left.write_bytes(canonical_json({**owner(), "started": "left"}))
+        left.replace(stage / OWNER)
 
 
 def siblings(target: Path, /) -> Iterator[Sibling]:
