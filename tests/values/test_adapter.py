@@ -287,3 +287,19 @@ def test_memory_that_ran_out_is_recognised_behind_other_errors() -> None:
     assert PANDAS.out_of_memory(outer)
     assert PANDAS.out_of_memory(pa.ArrowMemoryError("malloc of size 99 failed"))
     assert not PANDAS.out_of_memory(RuntimeError("no"))
+
+
+@pytest.mark.parametrize(
+    ("labels", "shown"), [([1, 2], ["2", None]), (["a", "b"], ["b", None]), ([0.5, 1.5], ["1.5", None])]
+)
+def test_labels_of_any_plain_kind_are_text(labels: list[Any], shown: list[Any]) -> None:
+    made = pd.DataFrame({"x": pd.Categorical([labels[1], None], categories=pd.Index(labels))})
+    declared = PANDAS.schema_of(made.iloc[:0], Schema(()))
+    assert PANDAS.to_arrow(made, declared).column("x").to_pylist() == shown
+
+
+def test_intervals_are_refused_before_a_row_is_read() -> None:
+    frame, source = frame_of(i=pa.array([1, None], pa.int64()))
+    frame["size"] = pd.cut(frame["i"], [0, 2, 4])
+    with pytest.raises(SchemaError, match=r"column size .* has labels that are interval.*frames\.cut"):
+        PANDAS.schema_of(frame.iloc[:0], source)

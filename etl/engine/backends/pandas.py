@@ -13,6 +13,7 @@ from etl.core.errors import SchemaError
 from etl.core.schema import Field, Schema
 from etl.engine.door import (
     carry,
+    carry_vocabulary,
     declared_columns,
     exact,
     read_files,
@@ -131,6 +132,7 @@ def _names(frame: Any) -> tuple[str, ...]:
 
 def _field(name: str, dtype: Any, before: Field | None) -> Field:
     if isinstance(dtype, pd.CategoricalDtype):
+        _texts(name, dtype)
         return returned_labels(name, before)
     return returned_field(name, _kind(name, dtype), before)
 
@@ -170,10 +172,23 @@ def _column(series: pd.Series[Any], field: Field) -> Any:
 
 
 def _labels(series: pd.Series[Any], field: Field) -> Any:
+    _texts(field.name, series.dtype)
     values: Any = pa.array(series, from_pandas=True)
-    text = pa.chunked_array([values.dictionary_decode() if isinstance(values, pa.DictionaryArray) else values])
-    if not (pa.types.is_string(text.type) or pa.types.is_large_string(text.type)):
-        if not (pa.types.is_string(field.type) or pa.types.is_dictionary(field.type)):
-            return to_declared(text, field)
-        text = text.cast(pa.string())
-    return to_declared(text, field)
+    if field.vocabulary is not None:
+        return carry_vocabulary(values, field.vocabulary, column=field.name)
+    return to_declared(pa.chunked_array([values.dictionary_decode().cast(pa.string())]), field)
+
+
+def _texts(name: str, dtype: Any) -> None:
+    """Hold that labels can be written as text.
+
+    Raises:
+        SchemaError: They are intervals or moments, which the two engines write differently.
+    """
+    kind = dtype.categories.dtype
+    if not isinstance(kind, pd.StringDtype) and kind.kind not in "iufb":
+        raise SchemaError(
+            f"column {name} of the function's frame has labels that are {kind}, not text",
+            hint="Give labels: frames.cut(series, bins, labels=[…]).",
+            column=name,
+        )
