@@ -52,24 +52,35 @@ TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
 """Columns of the sources of `pipelines/`, as the demo shop's SQLite gives them."""
 
 
-def frame(columns: Mapping[str, pa.DataType]) -> Any:
+def table(columns: Mapping[str, pa.DataType]) -> pa.Table:
     """Rows of these columns: one of ones, one of NULL."""
     ones = [Decimal(1) if pa.types.is_decimal(kind) else pa.types.is_boolean(kind) or 1 for kind in columns.values()]
     made = [pa.array([one, None], kind) for one, kind in zip(ones, columns.values(), strict=True)]
+    return pa.table(made, names=list(columns))
+
+
+def frame(columns: Mapping[str, pa.DataType]) -> Any:
+    """The same rows as the pandas engine hands them over."""
     schema = Schema(tuple(Field(name, kind) for name, kind in columns.items()))
-    return PandasBackend().from_arrow(pa.table(made, names=list(columns)), schema)
+    return PandasBackend().from_arrow(table(columns), schema)
+
+
+def defined(name: str) -> Any:
+    """What a file of `pipelines/` defines under its own name."""
+    path = ROOT / "pipelines" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(f"contract_{name}", path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return getattr(module, name)
 
 
 def functions() -> list[tuple[str, Callable[..., Any], tuple[Mapping[str, pa.DataType], ...]]]:
     """The functions of `pipelines/`, each with the columns of its sources."""
     found = []
     for path in sorted((ROOT / "pipelines").glob("*.py")):
-        spec = importlib.util.spec_from_file_location(f"contract_{path.stem}", path)
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        one = getattr(module, path.stem)
+        one = defined(path.stem)
         if one.function is not None:
             names = [path.stem] if path.stem in TABLES else list(one.pipeline.sources)
             found.append((path.stem, one.function, tuple(TABLES[name] for name in names)))
