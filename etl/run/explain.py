@@ -61,20 +61,21 @@ def _shown(plan: JobPlan, at: Snapshot, choice: EngineChoice) -> dict[str, objec
         "engine": shown(choice),
         "schema": columns(plan.written),
         **_function(plan),
-        "targets": [
-            {
-                "target": w.target,
-                "format": w.format,
-                "mode": w.mode,
-                "order": w.options.order,
-                "disk": _disk(plan, w),
-                "commit": commit_of(w.target),
-            }
-            for w in plan.job.writes
-            if w.sink is None
-        ],
+        "targets": [target(w, _disk(plan, w)) for w in plan.job.writes if w.sink is None],
         "lossy": list(plan.lossy),
         "notes": list(plan.facts.notes),
+    }
+
+
+def target(write: Write, disk: int, /) -> dict[str, object]:
+    """A dataset as a plan shows it; `disk`: bytes of local disk that are needed besides its files."""
+    return {
+        "target": write.target,
+        "format": write.format,
+        "mode": write.mode,
+        "order": write.options.order,
+        "disk": disk,
+        "commit": commit_of(write.target),
     }
 
 

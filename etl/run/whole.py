@@ -340,10 +340,7 @@ def plan(bound: Bound, /, *, engine: str, workers: int | None) -> dict[str, obje
         "schema": explain.columns(planned.returns),
         "function": {"name": ref.name, "file": ref.file, "sha256": ref.sha256},
         "given": [{**c, "source": name} for name, s in planned.schemas.items() for c in explain.columns(s)],
-        "targets": [
-            {"target": write.target, "format": write.format, "mode": write.mode, "order": write.options.order}
-            | {"disk": size}
-        ],
+        "targets": [explain.target(write, size)],
         "lossy": [f"{name}: {text}" for name in bound.readings for text in by_name[name]["lossy"]],
         "notes": [
             *(f"{name}: {text}" for name in bound.readings for text in by_name[name]["notes"]),

@@ -35,6 +35,16 @@ def paid(orders):
     print("called")
     return orders.assign(paid=orders["qty"] * orders["price"].astype("float64"))
 """
+BOTH = """
+from etl import SQL, Parquet, pipeline
+
+@pipeline(
+    sources={"left": SQL("shop", table="orders"), "right": SQL("shop", "select id, qty * 2 as twice from orders")},
+    sink=Parquet("out/both", key="id", order="key"),
+)
+def both(left, right):
+    return left.merge(right, on="id", how="left")
+"""
 WRONG = """
 from etl import SQL, Parquet, pipeline
 
@@ -92,6 +102,15 @@ def test_a_plan_says_what_comes_out_and_reads_nothing(shop: Path) -> None:
     told = cuetl("run", "paid", "--param", "first=1", "--plan", cwd=shop)
     assert told.code == 0, told.err
     assert "paid" in told.out
+    assert not (shop / "out").exists()
+
+
+def test_a_plan_of_two_sources_shows_the_parts_of_both(shop: Path) -> None:
+    (shop / "pipelines" / "both.py").write_text(BOTH)
+    done = cuetl("run", "both", "--plan", cwd=shop)
+    assert done.code == 0, done.err
+    for words in ("left: ", "right: ", "function  both of ", "the same columns", "writes    out/both as parquet"):
+        assert words in done.out
     assert not (shop / "out").exists()
 
 
