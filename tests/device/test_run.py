@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
+import pandas as pd
 import pyarrow as pa
 import pytest
 
@@ -40,6 +41,21 @@ class Turned:
 
 def test_the_goldens_are_met_by_the_backend_that_made_them() -> None:
     assert differences(backend("pandas")) == []
+
+
+def test_every_ordinary_call_can_be_compared_and_a_wrong_value_is_found() -> None:
+    assert checks.calls_that_differ(backend("pandas"), pd) == []
+
+    class Doubled(Turned):
+        def from_arrow(self, table: pa.Table, schema: Schema) -> Any:
+            frame = self.plain.from_arrow(table, schema)
+            frame["qty"] = frame["qty"] * 2
+            return frame
+
+    doubled: Any = Doubled()
+    found = checks.calls_that_differ(doubled, pd)
+    assert any(line.startswith("fillna: row ") for line in found)
+    assert not any(line.startswith("contains: ") for line in found)
 
 
 def test_rows_in_another_order_are_found_only_where_an_order_is_promised() -> None:
