@@ -75,6 +75,7 @@ class Flags:
     engine: str = "auto"
     mode: str = "create"
     count: bool = True
+    resume: str | None = None
     plan: bool = False
     as_json: bool = False
     quiet: bool = False
@@ -101,7 +102,14 @@ def export(flags: Flags, /) -> None:
             output.plan(one)
         return
     with output.progress(quiet=flags.quiet or flags.as_json) as progress:
-        results = runner.run(jobs, run_id=run_id, engine=flags.engine, workers=flags.workers, progress=progress)
+        results = runner.run(
+            jobs,
+            run_id=run_id,
+            engine=flags.engine,
+            workers=flags.workers,
+            progress=progress,
+            resume=flags.resume,
+        )
     # All is published: a stop that comes now ends the report, not the run.
     with contextlib.suppress(KeyboardInterrupt):
         if flags.as_json:

@@ -150,6 +150,12 @@ def export(
     no_count: Annotated[
         bool, typer.Option("--no-count", help="Leave out the one count of the whole source; parts are counted still.")
     ] = False,
+    resume: Annotated[
+        str | None,
+        typer.Option(
+            "--resume", help="Take up the parts that a dead run finished, of a source that proves them unchanged."
+        ),
+    ] = None,
     plan: Annotated[bool, typer.Option("--plan", help="Print what would be done; read no data.")] = False,
     as_json: JSON = False,
     quiet: Annotated[bool, typer.Option("--quiet", help="No progress, no report.")] = False,
@@ -191,6 +197,7 @@ def export(
             engine=engine,
             mode=mode,
             count=not no_count,
+            resume=resume,
             plan=plan,
             as_json=as_json,
             quiet=quiet,

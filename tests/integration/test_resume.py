@@ -28,6 +28,7 @@ from etl.run.naming import new_run_id
 from etl.run.plain import from_json, to_json
 from etl.tensors.dataset import open_dataset
 from etl.tensors.options import WriteOptions
+from tests.command import cuetl
 
 if TYPE_CHECKING:
     from etl.run.result import RunResult
@@ -295,3 +296,40 @@ def test_a_file_that_was_written_to_is_read_again(tmp_path: Path) -> None:
     assert "the source was written to since" in codes(result)["resumed"]
     assert len(calls(tmp_path)) == 5
     assert open_dataset(str(tmp_path / "out")).tensors()["price"][0] == 7
+
+
+@pytest.mark.slow
+def test_an_export_that_was_killed_is_resumed_by_the_command(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "shop.db") as connection:
+        connection.execute("create table orders (id integer primary key, note text)")
+        connection.executemany("insert into orders values (?, ?)", [(i, "x" * 200) for i in range(60_000)])
+    connection.close()
+    arguments = [
+        "export",
+        "sqlite:///shop.db",
+        "--to",
+        "out",
+        "--table",
+        "orders",
+        "--partitions",
+        "12",
+        "--format",
+        "parquet",
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(Path.cwd())}
+    command = [sys.executable, "-m", "etl.cli.main", *arguments, "--workers", "1", "--quiet"]
+    child = subprocess.Popen(command, cwd=tmp_path, env=environment)
+    until = time.monotonic() + 60
+    while child.poll() is None and time.monotonic() < until:
+        if len(list(tmp_path.glob(".out.cuetl-*/.parts/*.json"))) > 3:
+            break
+        time.sleep(0.001)
+    child.send_signal(signal.SIGKILL)
+    child.wait()
+    (stage,) = tmp_path.glob(".out.cuetl-*")
+    done = cuetl(*arguments, "--resume", stage.name.rpartition("cuetl-")[2], "--json", cwd=tmp_path)
+    assert done.code == 0, done.err
+    assert done.json["rows"] == 60_000
+    (said,) = [w["text"] for w in done.json["warnings"] if w["code"] == "resumed"]
+    assert int(said.split()[0]) >= 3
+    assert " of 12 parts of table orders are those of run " in said
