@@ -157,10 +157,21 @@ def _drive(client: Client, task: WholeTask, wrote: Callable[[int, int, int], Non
         try:
             parts = made.to_delayed()
             stage = dask.delayed(_staged, pure=False)
-            futures = client.compute([stage(part, index, task) for index, part in enumerate(parts)])
+            resources = _device(client) if task.backend == "cudf" else None
+            staged = [stage(part, index, task) for index, part in enumerate(parts)]
+            futures = client.compute(staged, resources=resources)
         except Exception as error:
             raise _told(error, task, frames) from error
         return _collected(client, futures, task, frames, wrote)
+
+
+def _device(client: Client) -> dict[str, int] | None:
+    """The resource that lets one task at a time onto a worker's device; None where no worker announces it.
+
+    The driver holds another one: with this it would wait for itself.
+    """
+    workers = client.scheduler_info()["workers"].values()
+    return {"GPU": 1} if any("GPU" in worker.get("resources", {}) for worker in workers) else None
 
 
 def _collected(

@@ -7,6 +7,8 @@ manifest lists the moment of each.
 from __future__ import annotations
 
 import inspect
+import shutil
+import threading
 import time
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -27,13 +29,14 @@ from etl.run import explain, runner
 from etl.run.places import attach_nobody
 from etl.run.progress import Silent
 from etl.run.spool import Spooled, SpoolSink, SpoolSource
+from etl.run.state import FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS
 from etl.tensors.options import WriteOptions
 from etl.tensors.places import Place, place_of
 from etl.tensors.sink import DatasetSink
 from etl.tensors.stages import drop_stage, open_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from connectors.base import PartRecord
     from etl.engine.base import EngineChoice
@@ -180,8 +183,6 @@ def _made(
     ref = _function(bound)
     size = sum(f.bytes for one in spooled.values() for f in one.files)
     choice = _choice(bound, size, engine, workers)
-    result = folder / "result"
-    result.mkdir()
     with opened(choice, folder / "workers") as cluster:
         choice = cluster.choice
         task = WholeTask(
@@ -195,19 +196,36 @@ def _made(
             ),
             returns=planned.returns,
             backend=choice.backend,
-            folder=str(result),
+            folder="",
         )
-        progress.stage(f"calling {ref.name}")
-        known: list[int] = []
+        attempt = 0
+        while True:
+            attempt += 1
+            result = folder / f"result-{attempt}"
+            result.mkdir()
+            progress.stage(f"calling {ref.name}")
+            try:
+                return carry_out(cluster, replace(task, folder=str(result)), wrote=_told_to(progress, ref.name))
+            except EtlError as error:
+                if error.retry != "transient" or attempt > bound.pipeline.retries:
+                    raise (error.at(f"attempt {attempt}") if attempt > 1 else error) from error.__cause__
+                shutil.rmtree(result, ignore_errors=True)
+                progress.stage("waiting for another try")
+                wait = float(error.context.get("after", min(FIRST_WAIT_SECONDS * 2 ** (attempt - 1), MAX_WAIT_SECONDS)))
+            threading.Event().wait(wait)
 
-        def wrote(of: int, rows: int, count: int) -> None:
-            if not known:
-                known.append(of)
-                progress.planned(of, 0, 0)
-                progress.stage(f"computing {ref.name}")
-            progress.advanced(parts=1, rows=rows, count=count)
 
-        return carry_out(cluster, task, wrote=wrote)
+def _told_to(progress: Progress, name: str) -> Callable[[int, int, int], None]:
+    known: list[int] = []
+
+    def wrote(of: int, rows: int, count: int) -> None:
+        if not known:
+            known.append(of)
+            progress.planned(of, 0, 0)
+            progress.stage(f"computing {name}")
+        progress.advanced(parts=1, rows=rows, count=count)
+
+    return wrote
 
 
 def _choice(bound: Bound, size: int, engine: str, workers: int | None) -> EngineChoice:
@@ -222,6 +240,7 @@ def _choice(bound: Bound, size: int, engine: str, workers: int | None) -> Engine
         frames=True,
         input_bytes=size,
         here=local,
+        exchange=True,
     )
 
 

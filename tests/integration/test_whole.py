@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
-from etl.core.errors import EtlError, SchemaError, UserCodeError
+from etl.core.errors import EtlError, Retry, SchemaError, UserCodeError
 from etl.engine import spool
 from etl.planning import loader
 from etl.run import whole
@@ -249,6 +249,30 @@ def test_a_function_may_compute_itself_and_may_give_no_rows(tmp_path: Path) -> N
     assert made.column("above").to_pylist() == above
     assert run(tmp_path, OTHERS, "nothing").rows == 0
     assert open_dataset(str(tmp_path / "out")).table().schema.names == ["id", "user", "qty", "name"]
+
+
+AGAIN = """
+import os
+from etl import Retry
+
+@pipeline(sources={"orders": ORDERS}, sink=Parquet("out"), retries=1)
+def again(orders):
+    return orders.map_partitions(now_and_then, meta=orders._meta)
+
+def now_and_then(frame):
+    if len(frame) and not os.path.exists("FOLDER/tried"):
+        open("FOLDER/tried", "w").close()
+        raise Retry("not yet", after=0)
+    return frame
+"""
+
+
+def test_a_function_may_ask_for_another_try_as_often_as_its_pipeline_says(tmp_path: Path) -> None:
+    body = AGAIN.replace("FOLDER", str(tmp_path))
+    assert run(tmp_path, body).rows == 600
+    with pytest.raises(Retry, match=r"^attempt 2: .*not yet"):
+        run(tmp_path, body.replace("not os.path.exists", "os.path.exists"))
+    assert nothing_is_left(tmp_path)
 
 
 STORES = """
