@@ -50,7 +50,9 @@ def shop(tmp_path: Path) -> Path:
     return tmp_path
 
 
-@pytest.mark.parametrize("command", ["", "export", "inspect", "init", "demo", "doctor", "dataset", "dataset verify"])
+@pytest.mark.parametrize(
+    "command", ["", "export", "inspect", "init", "demo", "doctor", "dataset", "dataset verify", "run", "validate"]
+)
 def test_help_imports_nothing_heavy(tmp_path: Path, command: str) -> None:
     code = (
         "import sys; from etl.cli.main import run; code = run([*sys.argv[1:], '--help']); "

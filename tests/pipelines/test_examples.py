@@ -94,3 +94,12 @@ def test_an_example_gives_the_same_dataset_however_it_is_cut(name: str, home: Pa
         assert found.rows == one.rows
         assert found.partitions > one.partitions == 1
         assert same(contents(out), expected), (parts, workers)
+
+
+def test_every_example_is_run_and_explained() -> None:
+    names = {path.stem for path in (ROOT / "pipelines").glob("*.py")}
+    text = (ROOT / "pipelines" / "README.md").read_text()
+    assert names == set(EXAMPLES)
+    for name in names:
+        assert f"cuetl run {name}" in text
+        assert f"({name}.py)" in text

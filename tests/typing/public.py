@@ -10,9 +10,11 @@ import pandas as pd
 import pyarrow as pa
 
 import etl
+from etl import testing
 from etl.api import Definition, Rows
 from etl.planning.binding import Bound
 from etl.planning.definition import Pipeline
+from etl.run.result import RunPlan, RunResult
 from etl.tensors.batch import Batch
 from etl.tensors.dataset import Dataset
 from etl.tensors.reading import Split
@@ -72,6 +74,9 @@ def defining() -> None:
     assert_type(plain, Definition)
     assert_type(plain.pipeline, Pipeline)
     assert_type(churn.pipeline.bind({"day": "2026-01-31"}, "run"), Bound)
+    assert_type(churn.run(day="2026-01-31", engine="cpu"), RunResult)
+    assert_type(plain.plan(), RunPlan)
+    assert_type(testing.run(churn, sources={}, day="2026-01-31"), pa.Table)
     churn()  # type: ignore[call-arg]
     etl.SQL("warehouse", tabel="t")  # type: ignore[call-arg]
     etl.Tensors("lake", mode="merge2")  # type: ignore[arg-type]
