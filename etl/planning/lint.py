@@ -54,8 +54,8 @@ def check(
 
     Args:
         source_text: The whole file.
-        function_name: The function at the file's top level; None: the pipelines there, or every function where there
-            is no pipeline.
+        function_name: The function at the file's top level; None: the pipelines there, or, where there is none, every
+            function and method that names a frame among its parameters (by annotation, or as `frame`, or with `xd`).
         rowwise: Its arguments are plain frames; False: Dask collections; None: as its `@pipeline` decorator says,
             plain frames where it has none.
         dtypes: Source (the argument's name) → column → the type as Arrow says it ("int32", "double", "string").
@@ -75,10 +75,15 @@ def check(
 
     reckoner = Reckoner(tree, report)
     said = {name: told for name, node in functions.items() if (told := _says_rowwise(node)) is not None}
-    for name in (said or functions) if function_name is None else [function_name]:
-        node = functions[name]
+    named = list(said) if function_name is None else [function_name]
+    for name in named:
         plain = said.get(name, True) if rowwise is None else rowwise
-        reckoner.function(node, _arguments(node, dask=not plain, dtypes=dtypes or {}))
+        reckoner.function(functions[name], _arguments(functions[name], dask=not plain, dtypes=dtypes or {}))
+    if not named:
+        for node in [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]:
+            arguments = _arguments(node, dask=rowwise is False, dtypes=dtypes or {})
+            of_frames = _names_frames(node)
+            reckoner.function(node, {name: value for name, value in arguments.items() if name in of_frames})
     _anywhere(tree, reckoner.modules, report)
     silenced = _silenced(source_text)
     return sorted(one for one in found if one.rule not in silenced.get(one.line, ()))
@@ -94,6 +99,19 @@ def _arguments(node: ast.FunctionDef, *, dask: bool, dtypes: Mapping[str, Mappin
         columns = {name: Value("series", dtype=_plain(dtype)) for name, dtype in dtypes.get(argument.arg, {}).items()}
         given[argument.arg] = Value("frame", columns=columns, dask=dask)
     return {name: replace(value, dask=dask) if value.kind == "frame" else value for name, value in given.items()}
+
+
+def _names_frames(node: ast.FunctionDef) -> set[str]:
+    """The parameters that are frames, or `xd`, of a function that is no pipeline's."""
+    every = [*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs]
+    has_module = any(argument.arg == "xd" for argument in every)
+
+    def is_frame(argument: ast.arg) -> bool:
+        said = "" if argument.annotation is None else ast.unparse(argument.annotation)
+        untyped = said in ("", "Any") and (has_module or not said or argument.arg == "frame")
+        return argument.arg == "xd" or said.endswith("DataFrame") or (untyped and argument.arg not in ("self", "cls"))
+
+    return {argument.arg for argument in every if is_frame(argument)}
 
 
 def _plain(dtype: str) -> str:

@@ -229,6 +229,25 @@ def test_a_pipelines_decorator_says_what_its_function_gets() -> None:
     assert [one.rule for one in lint.check(body, None)] == ["L1"]
 
 
+@pytest.mark.parametrize(
+    ("signature", "found"),
+    [
+        ("def f(t, xd)", ["L1"]),
+        ("def f(t: Any, xd: Any)", ["L1"]),
+        ("def f(frame: Any)", ["L1"]),
+        ("def f(t: pd.DataFrame)", ["L1"]),
+        ("def f(t: Plan)", []),
+        ("def f(t: Any)", []),
+    ],
+)
+def test_in_a_file_without_pipelines_frames_are_known_by_their_names(signature: str, found: list[str]) -> None:
+    word = "frame" if "frame" in signature else "t"
+    line = f"{signature}:\n    return {word}.groupby('name').size()\n"
+    assert [one.rule for one in lint.check(line, None)] == found
+    method = f"class Step:\n    {line.replace('(', '(self, ', 1).replace('    return', '        return')}"
+    assert [one.rule for one in lint.check(method, None)] == found
+
+
 def test_a_line_with_a_reason_is_left_out() -> None:
     line = "return df.groupby('name').size()  # frames: L1 the caller sorts"
     assert rules(line) == []
