@@ -23,7 +23,6 @@ from etl.core.canonical import canonical_json
 from etl.core.errors import CommitConflict, Damaged, DatasetError, EtlError
 from etl.tensors.manifest import CURRENT, RETIRED, TEXT, VERSIONS, Manifest
 from etl.tensors.owners import is_dead, owner
-from etl.tensors.storage import LocalStorage
 from etl.tensors.versions import check_parent, current, history
 
 if TYPE_CHECKING:
@@ -62,16 +61,18 @@ def begin(place: Place, run_id: str, /) -> None:
 
 
 def deliver(place: Place, stage: Path, run_id: str, paths: Iterable[str], /) -> None:
-    """Bring files of the stage to their final names, each compared by size, after the journal names them.
+    """Bring files of the stage to their final names, each compared by size, after the journal names all of `paths`.
 
-    Files that are there already, of the same size, are not brought again: their names are this run's own.
+    Files that are there already, of the same size, are not brought again: their names are this run's own. Those that
+    are in no stage were brought before, or come out of the retired ones.
 
     Raises:
         DatasetError: The storage holds another size than was sent.
         OSError: It refused.
     """
-    wanted = {path: (stage / path).stat().st_size for path in paths if (stage / path).is_file()}
-    place.storage.replace(place.at(_journal(run_id)), _journal_text(run_id, sorted(wanted)))
+    names = sorted(paths)
+    wanted = {path: (stage / path).stat().st_size for path in names if (stage / path).is_file()}
+    place.storage.replace(place.at(_journal(run_id)), _journal_text(run_id, names))
 
     def bring(path: str) -> None:
         if place.size(path) == wanted[path]:
@@ -136,7 +137,7 @@ def _committed(
     _refuse_hdfs(place, live)
     manifest = _claim(place, live, make)
     listed = manifest.data_paths
-    deliver(place, stage, run_id, listed & frozenset(LocalStorage().list(stage)))
+    deliver(place, stage, run_id, listed - (live.data_paths if live else frozenset()))
     lock.touch()
     have = place.sizes()
     for path in sorted(listed - have.keys()):
@@ -184,7 +185,7 @@ def recover(place: Place, lock: Lock, /, *, own: str = "") -> None:
 
 
 def own_files(place: Place, names: Iterable[str], /) -> frozenset[str]:
-    """Of the names in a folder without a manifest, those that our runs left or are making."""
+    """Of the names in a folder, those that our runs left or are making, by their journals."""
     marks = (f"{JOURNALS}/", f"{VERSIONS}/")
     found = {name for name in names if name == LOCK or name.startswith(marks)}
     for run in _journals(place):

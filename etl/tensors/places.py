@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from etl.core.errors import ConfigError
 from etl.settings import cache_folder, storage_options
 from etl.tensors.arrow_files import ArrowFiles, UrlOpening, known, parts_of
-from etl.tensors.storage import local_path
+from etl.tensors.storage import LocalFiles, local_path
 
 if TYPE_CHECKING:
     from etl.tensors.storage import Storage
@@ -96,6 +96,11 @@ class Place:
             self.storage.fetch(self.at(at), fresh)
             fresh.replace(kept)
         return kept
+
+
+def as_place(target: Target, /) -> Place:
+    """The place itself, or a local folder as one that is published to by its manifest."""
+    return target if isinstance(target, Place) else Place(LocalFiles(), str(target), str(target))
 
 
 def place_of(target: str | os.PathLike[str] | Place, /) -> Target:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING
 from etl.core.errors import ConfigError, Damaged, DatasetError
 from etl.tensors import by_manifest
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, Manifest
-from etl.tensors.places import Place, place_of
+from etl.tensors.places import Place, as_place, place_of
 from etl.tensors.stages import OWNER, sweep
-from etl.tensors.storage import LocalFiles, LocalStorage, exchange, failed, locked
+from etl.tensors.storage import LocalStorage, exchange, failed, locked
 from etl.tensors.versions import check_parent, current
 
 if TYPE_CHECKING:
@@ -219,11 +219,6 @@ def commit_of(target: str | Place, /) -> dict[str, str]:
         "_manifest.json is put in place. Whoever reads the manifest never sees two versions mixed; a plain listing "
         f"may, for a moment.{one}",
     }
-
-
-def as_place(target: Path, /) -> Place:
-    """A local folder that is published to by its manifest."""
-    return Place(LocalFiles(), str(target), str(target))
 
 
 def _publish(

@@ -15,12 +15,13 @@ from typing import TYPE_CHECKING, Literal, TypeAlias
 import pyarrow.parquet as pq
 
 from etl.core.errors import Damaged, DatasetError, EtlError
+from etl.tensors import by_manifest
 from etl.tensors.encode import SUFFIXES, features_of, tensor_faults
 from etl.tensors.formats import tfrecord
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, FileEntry, Manifest, StoredFile, integer, sha256_hex
-from etl.tensors.places import Place
+from etl.tensors.places import Place, as_place
 from etl.tensors.storage import failed
-from etl.tensors.versions import content, current, listing, located, missing, required, version_of
+from etl.tensors.versions import content, current, history, listing, located, missing, required, version_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -208,8 +209,13 @@ def _stray_faults(folder: Target, manifest: Manifest) -> Iterator[str]:
     """Data files in the folder that no manifest lists: readers that go by names would read them too."""
     newest = current(folder)
     listed = newest.data_paths if newest is not None else frozenset[str]()
+    have = listing(folder)
+    if newest is not None and (isinstance(folder, Place) or (folder / by_manifest.JOURNALS).is_dir()):
+        # Where the manifest is the switch, files of a run that is writing, or that died, lie here for a while.
+        listed |= by_manifest.own_files(as_place(folder), have)
+        listed = listed.union(*(version.data_paths for version in history(folder, newest)))
     suffix = SUFFIXES.get(manifest.format, f".{manifest.format}")
-    for path in sorted(listing(folder)):
+    for path in sorted(have):
         hidden = any(name.startswith(("_", ".")) for name in path.split("/"))
         if path.endswith(suffix) and not hidden and path not in listed:
             yield f"{path} is not of this dataset, but its readers would take it for a part: move it elsewhere"
