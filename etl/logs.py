@@ -102,8 +102,12 @@ def install(stream: TextIO, /, *, debug: bool) -> None:
 
 
 def traceback_text(error: BaseException, /) -> str:
-    """The traceback of an error, redacted; never with the values of variables."""
-    return redact("".join(traceback.format_exception(error)))
+    """The traceback of an error, redacted; never with the values of variables.
+
+    What a user's function raised in a worker comes as text in `context`: a traceback does not travel.
+    """
+    inside = getattr(error, "context", {}).get("traceback", "")
+    return redact("".join(traceback.format_exception(error)) + (f"\nIn the worker:\n{inside}" if inside else ""))
 
 
 class _Redacting(logging.Formatter):

@@ -293,7 +293,7 @@ def init(
     *,
     debug: DEBUG = False,
 ) -> None:
-    """Write a commented cuetl.toml, a pipeline that runs, and a .gitignore. Files that exist are kept."""
+    """Write cuetl.toml, a pipeline that runs, a .gitignore. Files that exist are kept."""
     from etl.cli import init as command
 
     command.init(folder, debug=debug)

@@ -13,6 +13,7 @@ from connectors.base import CutWish, Endpoint, Query
 from connectors.memory import MemorySource
 from etl.core.errors import CastError, DeviceOutOfMemory, EtlError, SchemaError, UserCodeError
 from etl.core.schema import Field, Schema
+from etl.logs import traceback_text
 from etl.planning.calling import called
 from etl.planning.function import FunctionRef, reference, sha256_of
 from etl.planning.jobs import Job, Reading, Write
@@ -169,6 +170,7 @@ def test_an_error_names_the_part_the_line_and_the_columns_and_no_frame_of_ours(w
     assert "given the columns id Int64, price Float64, mode str" in said
     assert "attempt" not in said, "another try would not help"
     assert "ValueError: price of 33 rows" in str(caught.value.context["traceback"])
+    assert "In the worker:" in traceback_text(caught.value), "--debug shows all"
     assert not (tmp_path / "out").exists()
 
 
