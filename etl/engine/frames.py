@@ -32,6 +32,7 @@ __all__ = [
     "fill_null",
     "floor_time",
     "get_dummies",
+    "group_sum",
     "is_nan",
     "is_null",
     "nan_to_null",
@@ -380,6 +381,22 @@ def get_dummies(frame: Any, columns: Mapping[str, Sequence[str]] | Sequence[str]
         for label in given if given is not None else _categories(frame[column]):
             made = made.assign(**{f"{column}_{label}": (series == label).fillna(value=False)})
     return made.drop(columns=list(known))
+
+
+def group_sum(frame: Any, by: str | Sequence[str], columns: Sequence[str], /) -> Any:
+    """Sums of each group, sorted by its key, in which a group of nothing but NULL is NULL.
+
+    `groupby(by, sort=True)[columns].sum(min_count=1)` is meant to be that and is not everywhere: pandas gives 0 for
+    decimals, Dask writes NaN, which a float then keeps and an integer or decimal refuses.
+    """
+    grouped = frame.groupby([by] if isinstance(by, str) else list(by), sort=True)[list(columns)]
+    if not _is_collection(frame):
+        return _where_counted(grouped.sum(), grouped.count()).reset_index()
+    return grouped.sum().map_partitions(_where_counted, grouped.count(), align_dataframes=False).reset_index()
+
+
+def _where_counted(sums: Any, counts: Any) -> Any:
+    return sums.where(counts > 0)
 
 
 def _categories(series: Any) -> list[str]:

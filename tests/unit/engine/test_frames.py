@@ -173,3 +173,27 @@ def test_collections_give_what_frames_give() -> None:
     assert sorted(map(repr, pa.Table.from_pandas(alone, preserve_index=False).to_pylist())) == sorted(
         map(repr, pa.Table.from_pandas(spread, preserve_index=False).to_pylist())
     )
+
+
+def test_a_group_of_nothing_but_null_sums_to_null_on_frames_and_collections() -> None:
+    import dask
+    import dask.dataframe as dd
+
+    table = pa.table(
+        {
+            "s": ["a", "b", "b", "c"],
+            "f": pa.array([1.0, None, None, float("nan")], pa.float64()),
+            "i": pa.array([1, None, None, 2], pa.int64()),
+            "m": pa.array([1, None, None, 2], pa.int64()).cast(pa.decimal128(21, 2)),
+        }
+    )
+    whole = PANDAS.from_arrow(table, Schema(tuple(Field(one.name, one.type) for one in table.schema)))
+    with dask.config.set({"dataframe.convert-string": False}):
+        collection = dd.from_pandas(whole, npartitions=2)
+    alone = frames.group_sum(whole, "s", ["f", "i", "m"])
+    spread = frames.group_sum(collection, "s", ["f", "i", "m"]).compute(scheduler="synchronous")
+    for made in (alone, spread):
+        assert list(made["s"]) == ["a", "b", "c"]
+        assert repr(pa.array(made["f"]).to_pylist()) == "[1.0, None, nan]"
+        assert pa.array(made["i"]).to_pylist() == pa.array(made["m"]).to_pylist() == [1, None, 2]
+        assert list(made.dtypes) == list(alone.dtypes)
