@@ -120,6 +120,9 @@ def carry_out(cluster: Cluster, task: WholeTask, /, *, wrote: Callable[[int, int
     """
     cluster.everywhere(_ready, task)
     dask_cluster = cast("DaskCluster", cluster)
+    if cluster.choice.kind == "remote":
+        # It unpickles graphs, and what the user's function put into them: it must know the user's module, too.
+        dask_cluster.client.run_on_scheduler(_loaded, task.load)
     if task.backend == "cudf":
         handle = dask_cluster.drive(_in_worker, task, key=f"whole:{task.folder}")
         while handle.key not in cluster.wait(seconds=0.2):
@@ -135,6 +138,10 @@ def _ready(task: WholeTask) -> None:
     frames = backend(task.backend)
     for one in task.given:
         frames.from_arrow(one.schema.to_arrow().empty_table(), one.schema)
+
+
+def _loaded(load: Callable[[], object]) -> None:
+    load()
 
 
 def _in_worker(task: WholeTask) -> list[SpoolFile]:

@@ -23,6 +23,7 @@ from etl.run.naming import new_run_id
 from etl.run.pipelines import plan_pipeline, run_pipeline
 from etl.tensors.dataset import open_dataset
 from tests.command import COMMAND, cuetl
+from tests.integration.test_faults_engine import dask
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,7 +57,9 @@ def joined(orders, users):
 """
 
 
-def run(folder: Path, body: str, name: str = "", *, workers: int = 1, parts: int | None = None) -> RunResult:
+def run(
+    folder: Path, body: str, name: str = "", *, workers: int = 1, parts: int | None = None, engine: str = "cpu"
+) -> RunResult:
     """Run a pipeline of a file of these lines; it writes to `folder`/out."""
     file = folder / "pipes.py"
     file.write_text(HEAD + body.replace('("out"', f'("{folder}/out"'), encoding="utf-8")
@@ -65,7 +68,7 @@ def run(folder: Path, body: str, name: str = "", *, workers: int = 1, parts: int
     if parts is not None:
         for reading in bound.readings.values():
             object.__setattr__(reading, "wish", type(reading.wish)(partitions=parts))
-    return run_pipeline(bound, run_id=run_id, workers=workers)
+    return run_pipeline(bound, run_id=run_id, workers=workers, engine=engine)
 
 
 def document(folder: Path) -> dict[str, Any]:
@@ -272,6 +275,30 @@ def test_a_function_may_ask_for_another_try_as_often_as_its_pipeline_says(tmp_pa
     assert run(tmp_path, body).rows == 600
     with pytest.raises(Retry, match=r"^attempt 2: .*not yet"):
         run(tmp_path, body.replace("not os.path.exists", "os.path.exists"))
+    assert nothing_is_left(tmp_path)
+
+
+OWN_STEP = """
+@pipeline(sources={"orders": MemorySource(ORDERS, key="id")}, sink=Parquet("out"))
+def own(orders):
+    return orders.map_partitions(kept, meta=orders._meta)
+
+def kept(frame):
+    if len(frame) and WRONG:
+        raise ValueError("as it should")
+    return frame[frame["qty"].gt(3).fillna(False)]
+"""
+
+
+@pytest.mark.slow
+def test_a_scheduler_of_somebody_else_knows_the_users_own_steps(tmp_path: Path) -> None:
+    with dask(tmp_path, 1, {}) as (address, _):
+        time.sleep(3)  # the scheduler and its worker come up
+        assert run(tmp_path, "WRONG = False\n" + OWN_STEP, parts=3, engine=address).rows == sum(
+            i % 9 > 3 and i % 11 > 0 for i in range(600)
+        )
+        with pytest.raises(UserCodeError, match=r"pipes.py, line 22, in own: ValueError: as it should"):
+            run(tmp_path, "WRONG = True\n" + OWN_STEP, parts=3, engine=address)
     assert nothing_is_left(tmp_path)
 
 
