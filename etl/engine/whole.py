@@ -84,7 +84,12 @@ def meta_through(call: Callable[[Mapping[str, Any]], Any], schemas: Mapping[str,
 
     frames = backend("pandas")
     with dask.config.set({**CONFIG, "scheduler": "synchronous"}):
-        metas = {n: frames.from_arrow(s.to_arrow().empty_table(), s) for n, s in schemas.items()}
+        metas = {}
+        for name, schema in schemas.items():
+            try:
+                metas[name] = frames.from_arrow(schema.to_arrow().empty_table(), schema)
+            except EtlError as error:
+                raise error.at(f"source {name}") from error
         made = call({n: dd.from_pandas(meta, npartitions=1) for n, meta in metas.items()})
         return getattr(made, "_meta", made)
 

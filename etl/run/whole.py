@@ -77,6 +77,10 @@ def _in_passes(bound: Bound, run_id: str, engine: str, workers: int | None, prog
         folder = open_stage(_beside(bound.write.target), run_id + SPOOL)
         stack.callback(drop_stage, folder)
         spooled = _read(bound, folder, run_id=run_id, engine=engine, workers=workers, progress=progress)
+        came = {name: one.schema or planned.schemas[name] for name, one in spooled.items()}
+        if any(came[name].to_arrow() != planned.schemas[name].to_arrow() for name in came):
+            planned = _through(bound, came)  # decimals were wider than their stores had said
+            sink.check(planned.returns, bound.write.mode)
         files = _made(bound, planned, spooled, folder, engine=engine, workers=workers, progress=progress)
         job = _last(bound, planned.returns, spooled, files)
         result = runner.run([job], run_id=run_id, engine="cpu", workers=workers, progress=progress)[0]
@@ -99,14 +103,18 @@ class _Planned:
 
 
 def _planned(bound: Bound) -> _Planned:
-    ref = _function(bound)
     schemas: dict[str, Schema] = {}
     for connection in _connections(bound.readings):
         sources = runner.open_sources([Job(one, ()) for one in connection])
         lead, *siblings = sources
         with lead.snapshot(siblings=siblings, attach_all=attach_nobody) as at:
             schemas.update({r.name: s.schema(at) for r, s in zip(connection, sources, strict=True)})
-    schemas = {name: schemas[name] for name in bound.readings}
+    return _through(bound, {name: schemas[name] for name in bound.readings})
+
+
+def _through(bound: Bound, schemas: Mapping[str, Schema]) -> _Planned:
+    """The columns that the function gives for these."""
+    ref = _function(bound)
     from etl.engine.whole import meta_through  # noqa: PLC0415 # Dask is imported for pipelines of whole data only
 
     try:
@@ -117,7 +125,7 @@ def _planned(bound: Bound) -> _Planned:
         raise
     if not hasattr(meta, "columns"):
         raise _no_frame(ref, meta)
-    fields = {f.name: f for schema in reversed(schemas.values()) for f in schema}
+    fields = {f.name: f for schema in reversed(list(schemas.values())) for f in schema}
     try:
         returns = backend("pandas").schema_of(meta, Schema(tuple(fields.values())))
     except EtlError as error:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from etl.run.result import RunResult
+    from tests.servers.postgresql import PostgresDatabase
 
 HEAD = """
 import time
@@ -173,6 +174,32 @@ def test_every_type_goes_through_a_shuffle_unchanged(tmp_path: Path) -> None:
     for name in left.column_names:
         assert repr(made.column(name).to_pylist()) == repr(left.column(name).to_pylist()), name
         assert made.schema.field(name).type == left.schema.field(name).type
+
+
+WIDE = """
+@pipeline(sources={"notes": SQL("URL", "select id, amount from notes")}, sink=Parquet("out", key="id", order="key"))
+def wide(notes):
+    return notes.assign(more=notes["amount"])
+"""
+
+
+def test_decimals_that_turn_out_wider_than_their_store_says_go_through(tmp_path: Path, pgdb: PostgresDatabase) -> None:
+    pgdb.sql("create table notes (id int primary key, amount numeric)")
+    pgdb.sql("insert into notes values (1, 12345678901234567890123456.5), (2, null), (3, 0.25)")
+    run(tmp_path, WIDE.replace("URL", pgdb.url))
+    made = open_dataset(str(tmp_path / "out")).table()
+    assert made.column("more").to_pylist() == made.column("amount").to_pylist()
+    assert str(made.column("amount")[0].as_py()).startswith("12345678901234567890123456.5")
+
+
+def test_a_column_that_no_frame_carries_is_named_with_its_source(tmp_path: Path) -> None:
+    with pytest.raises(SchemaError, match=r"^source blobs: .*raw"):
+        run(
+            tmp_path,
+            '@pipeline(sources={"blobs": pa.table({"raw": [b"a"]})}, sink=Parquet("out"))\n'
+            "def f(blobs):\n    return blobs\n",
+        )
+    assert nothing_is_left(tmp_path)
 
 
 BAD: dict[str, tuple[str, type[EtlError], tuple[str, ...]]] = {
