@@ -80,7 +80,10 @@ def open_stage(target: Target, run_id: str, /, *, taking: str = "") -> Path:
     local = target.shadow if isinstance(target, Place) else target
     stage = local.parent / f".{local.name}.cuetl-{run_id}"
     try:
-        local.parent.mkdir(parents=True, exist_ok=True)
+        local.parent.mkdir(0o700 if local is not target else 0o777, parents=True, exist_ok=True)
+        if local is not target and local.parent.stat().st_uid != os.getuid():
+            # Its name can be guessed, and its files are the rows.
+            raise ConfigError(f"{local.parent} belongs to another user", hint="Set TMPDIR to a folder of your own.")
         with locked(local.parent):
             taken = taking != "" and _take(local.parent / f".{local.name}.cuetl-{taking}", stage, taking, target)
             sweep(local)
