@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 from etl.core.schema import Schema
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from etl.engine.base import BackendName
     from etl.planning.function import FunctionRef
+    from etl.transforms.base import State, Transform
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +23,20 @@ class Steps:
         function: Called with the part as one frame, gives one frame; None: the rows stay as they are.
         backend: What makes the frames. The run says it, when its engine is known.
         given: Of the rows that the source hands out; empty until planned.
-        returns: Of the rows that the steps give, found on frames of no rows; empty until planned.
-        fitted: What was fitted and is applied after the function, in order.
+        made: Of the rows that the function gives, found on a frame of no rows; empty until planned.
+        returns: Of the rows after all steps; empty until planned.
+        prepare: Steps after the function, in order.
+        figures: Of those steps that are fitted, by place.
         cpu_fallback: Whether a part that is too large for a GPU in every size may be made by pandas.
     """
 
     function: FunctionRef | None = None
     backend: BackendName = "pandas"
     given: Schema = field(default_factory=lambda: Schema(()))
+    made: Schema = field(default_factory=lambda: Schema(()))
     returns: Schema = field(default_factory=lambda: Schema(()))
-    fitted: tuple[object, ...] = ()
+    prepare: tuple[Transform, ...] = ()
+    figures: Mapping[int, State] = field(default_factory=dict)
     cpu_fallback: bool = False
 
     @property

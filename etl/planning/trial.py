@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from etl.core.errors import EtlError
 from etl.engine.backends import backend
 from etl.planning.calling import called, defined_at
+from etl.transforms.fit import planned
 
 if TYPE_CHECKING:
     from etl.core.schema import Schema
@@ -28,17 +29,25 @@ class Trial:
 
 
 def tried(steps: Steps, given: Schema, /) -> Trial:
-    """The steps with the columns that go in and come out.
+    """The steps with the columns that go in, that the function gives, and that come out.
 
     The run process makes no frame on a device, so the trial is pandas' also where the run is cuDF's.
 
     Raises:
         UserCodeError: The function fails without rows, or gives no frame.
         SchemaError: A column has no place in a frame, or comes out as something that has no Arrow type.
+        EtlError: A step after the function does not take the columns before it.
     """
+    made, said = _made(steps, given)
+    returns = planned(steps.prepare, made).returns if steps.prepare else made
+    return Trial(replace(steps, given=given, made=made, returns=returns), said)
+
+
+def _made(steps: Steps, given: Schema) -> tuple[Schema, tuple[str, ...]]:
+    """What the function gives, and what the user should know of it."""
     ref = steps.function
     if ref is None:
-        return Trial(replace(steps, given=given, returns=given), ())
+        return given, ()
     frames = backend("pandas")
     frame = frames.from_arrow(given.to_arrow().empty_table(), given)
     try:
@@ -48,10 +57,9 @@ def tried(steps: Steps, given: Schema, /) -> Trial:
             error.hint = " ".join(filter(None, (error.hint, "It was called with no rows, to learn its columns.")))
         raise
     try:
-        returns = frames.schema_of(result, given)
+        return frames.schema_of(result, given), tuple(said)
     except EtlError as error:
         raise error.at(defined_at(ref)) from error
-    return Trial(replace(steps, given=given, returns=returns), said)
 
 
 def schema_through(steps: Steps, given: Schema, /) -> Schema:

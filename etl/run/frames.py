@@ -14,6 +14,7 @@ from etl.core.errors import DeviceOutOfMemory, EtlError
 from etl.engine.backends import backend
 from etl.planning.calling import called, defined_at
 from etl.run.early import BATCH_BYTES
+from etl.transforms.fit import applied, planned
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -44,9 +45,10 @@ class Made:
 def through(
     batches: Generator[pa.RecordBatch, None, None], steps: Steps, part: Partition, made: Made, /
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a part as the steps give them: all are gathered first, and are one frame.
+    """The rows of a part as the steps give them: for a function all are gathered first, and are one frame.
 
-    Memory: the part some three times: as Arrow, as a frame, and as what the function gives.
+    Memory: with a function the part some three times: as Arrow, as a frame, and as what the function gives; without
+    one a few batches.
 
     Args:
         batches: Of exactly `steps.given`; closed at the end.
@@ -59,14 +61,31 @@ def through(
         SchemaError: It gave other columns than planned; the column, what was planned and what it gave are named.
         DeviceOutOfMemory: The frame, or what was made of it, did not fit; the part should be halved.
     """
+    ref = steps.function
+    with closing(_counted(batches, made) if ref is None else _through(batches, steps, ref, part, made)) as given:
+        if not steps.prepare:
+            yield from given
+            return
+        plan, frames = planned(steps.prepare, steps.made), backend(steps.backend)
+        for batch in given:
+            yield applied(plan, steps.figures, batch, frames)
+
+
+def _counted(batches: Generator[pa.RecordBatch, None, None], made: Made) -> Generator[pa.RecordBatch, None, None]:
+    with closing(batches):
+        for batch in batches:
+            made.given += batch.num_rows
+            made.rows += batch.num_rows
+            yield batch
+
+
+def _through(
+    batches: Generator[pa.RecordBatch, None, None], steps: Steps, ref: FunctionRef, part: Partition, made: Made
+) -> Generator[pa.RecordBatch, None, None]:
+    """The rows as the function gives them."""
     with closing(batches):
         table = pa.Table.from_batches(batches, steps.given.to_arrow())
     made.given = table.num_rows
-    ref = steps.function
-    if ref is None:
-        made.rows = table.num_rows
-        yield from table.to_batches()
-        return
     figures = _figures(table)
     frames = backend(steps.backend)
     out: pa.Table | DeviceOutOfMemory
@@ -96,7 +115,7 @@ def _one_frame(
     made.warnings += said
     del frame
     try:
-        return frames.to_arrow(result, steps.returns)
+        return frames.to_arrow(result, steps.made)
     except EtlError as error:
         raise error.at(defined_at(ref)) from error
 

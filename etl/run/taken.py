@@ -251,7 +251,13 @@ def _code(steps: Steps | None) -> object:
     loaded = {str(getattr(one, "__file__", None) or "") for one in list(sys.modules.values())}
     files = sorted(f for f in loaded if f.endswith(".py") and Path(f).is_relative_to(folder) and not is_foreign(f))
     digests = {str(Path(f).relative_to(folder)): hashlib.sha256(Path(f).read_bytes()).hexdigest() for f in files}
-    return [ref.name, ref.sha256, digests if ref.file else {}, [repr(one) for one in steps.fitted]]
+    return [
+        ref.name,
+        ref.sha256,
+        digests if ref.file else {},
+        [repr(one) for one in steps.prepare],
+        _plain(dict(steps.figures)),
+    ]
 
 
 def _plain(value: object) -> object:

@@ -21,12 +21,14 @@ from typing import TYPE_CHECKING
 
 from etl.core.canonical import canonical_json
 from etl.core.errors import CommitConflict, Damaged, DatasetError, EtlError
+from etl.tensors.fits import STATE
 from etl.tensors.manifest import CURRENT, RETIRED, TEXT, VERSIONS, Manifest
 from etl.tensors.owners import is_dead, owner
 from etl.tensors.versions import check_parent, current, history
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from collections.abc import Set as AbstractSet
     from pathlib import Path
 
     from connectors.base import Mode
@@ -136,11 +138,11 @@ def _committed(
     live = check_parent(place, mode, begun_at)
     _refuse_hdfs(place, live)
     manifest = _claim(place, live, make)
-    listed = manifest.data_paths
-    deliver(place, stage, run_id, listed - (live.data_paths if live else frozenset()))
+    listed, states = manifest.data_paths, frozenset(manifest.state_hashes)
+    deliver(place, stage, run_id, (listed - (live.data_paths if live else frozenset())) | states)
     lock.touch()
     have = place.sizes()
-    for path in sorted(listed - have.keys()):
+    for path in sorted((listed | states) - have.keys()):
         retired = f"{RETIRED}/{path}.old"
         if retired not in have:
             raise Damaged(f"{path} of {place} is missing, so no version that lists it can be published", path=path)
@@ -174,7 +176,7 @@ def recover(place: Place, lock: Lock, /, *, own: str = "") -> None:
     live, ours = current(place), _ours(place)
     if live is not None:
         have = place.sizes()
-        _retire(place, live, (ours - live.data_paths) & have.keys(), lock)
+        _retire(place, live, {p for p in ours - live.data_paths if not p.startswith(f"{STATE}/")} & have.keys(), lock)
         for path in live.data_paths & have.keys():
             if f"{RETIRED}/{path}.old" in have:
                 place.storage.remove(place.at(f"{RETIRED}/{path}.old"))
@@ -195,7 +197,7 @@ def own_files(place: Place, names: Iterable[str], /) -> frozenset[str]:
     return frozenset(found)
 
 
-def _retire(place: Place, manifest: Manifest, paths: frozenset[str], lock: Lock) -> None:
+def _retire(place: Place, manifest: Manifest, paths: AbstractSet[str], lock: Lock) -> None:
     for path in sorted(paths - manifest.data_paths):
         place.storage.move(place.at(path), place.at(f"{RETIRED}/{path}.old"))
         lock.touch()
@@ -221,9 +223,10 @@ def _refuse_hdfs(place: Place, live: Manifest | None) -> None:
 
 
 def _ours(place: Place) -> frozenset[str]:
-    """Every data file of every version."""
+    """Every file of every version, of their data and of their fits."""
     live = current(place)
-    return frozenset[str]().union(*(v.data_paths for v in history(place, live))) if live else frozenset()
+    versions = history(place, live) if live else ()
+    return frozenset[str]().union(*(v.data_paths | v.state_hashes.keys() for v in versions))
 
 
 def _journal(run_id: str) -> str:
@@ -257,7 +260,7 @@ def _listed(journal: Mapping[str, object]) -> frozenset[str]:
 def _remove_brought(place: Place, journal: Mapping[str, object], ours: frozenset[str]) -> None:
     for path in sorted(_listed(journal) - ours):
         first, *rest = path.split("/")
-        if first and ".." not in (first, *rest) and (not first.startswith("_") or first == TEXT):
+        if first and ".." not in (first, *rest) and (not first.startswith("_") or first in (TEXT, STATE)):
             place.storage.remove(place.at(path))
 
 

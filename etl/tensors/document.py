@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
     from connectors.base import Mode, PartRecord, Requires, SourceRecord, Staged
     from etl.core.partition import Snapshot
+    from etl.tensors.fits import SavedFit
     from etl.tensors.options import Format, WriteOptions
     from etl.tensors.pack import ColumnPlan, PackPlan
     from etl.tensors.split import Splitting
@@ -46,6 +47,7 @@ class Making:
         staged: The newest attempt of every part.
         order: The order of the rows: kind, keys, seed, source_mix_p.
         now: The moment, RFC 3339.
+        fit: What its rows were prepared with; None: nothing was fitted.
     """
 
     run_id: str
@@ -58,6 +60,7 @@ class Making:
     staged: Sequence[Staged]
     order: Mapping[str, object]
     now: str
+    fit: SavedFit | None = None
 
     def columns(self) -> list[dict[str, object]]:
         """`columns[]` with what was counted of this run's rows."""
@@ -145,7 +148,7 @@ def _document(
         "schema_sha256": schema_hash,
         "tensors": tensors_json(plan),
         "split": split.as_json() if split else None,
-        "fit": None,
+        "fit": None if making.fit is None else dict(making.fit.entry),
         # Appended rows are in order among themselves, behind those of the versions before.
         "order": {**making.order, "scope": _scope(making)},
         "scores": [],

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Self
 
 from etl.core.canonical import canonical_json
 from etl.core.errors import Damaged, DatasetError
+from etl.tensors.fits import hashes_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -192,6 +193,7 @@ class Manifest:
             _text(column["name"])
             null = column.get("null")
             _count(null["count"] if isinstance(null, dict) else 0)
+        hashes_of(self.document)
         for path in self.data_paths:
             if path.startswith("/") or ".." in path.split("/") or "\0" in path:
                 raise ValueError(f"the path {path!r} leads out of the dataset")
@@ -233,6 +235,11 @@ class Manifest:
     def data_paths(self) -> frozenset[str]:
         """Every data file's relative path, text files included."""
         return frozenset(one.path for f in self.files for one in f.stored)
+
+    @property
+    def state_hashes(self) -> Mapping[str, str]:
+        """Every file of the fit's saved state → its SHA-256."""
+        return hashes_of(self.document)
 
 
 def integer(value: object, /) -> int:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError, Damaged, DatasetError
 from etl.tensors import by_manifest
+from etl.tensors.fits import STATE
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, Manifest
 from etl.tensors.places import Place, as_place, place_of
 from etl.tensors.stages import OWNER, sweep
@@ -234,8 +235,8 @@ def _publish(
     number, manifest = _claim(target, live, make)
     versions = stage / VERSIONS
     versions.mkdir(exist_ok=True)
-    listed = manifest.data_paths
-    _drop_unlisted(stage, listed | instead)
+    listed, states = manifest.data_paths, frozenset(manifest.state_hashes)
+    _drop_unlisted(stage, listed | states | instead)
     text = manifest.to_json()
     if live is None:
         _STORAGE.put(versions / f"{number:06d}.json", text)
@@ -245,11 +246,11 @@ def _publish(
         _carry(target, stage, moves)
         shutil.copymode(target, stage)
     _STORAGE.put(stage / CURRENT, text)
-    for path in listed:
+    for path in listed | states:
         if not (stage / path).is_file():
             raise Damaged(f"{path} of {target} is missing, so no version that lists it can be published", path=path)
     (stage / OWNER).unlink()
-    _make_durable(stage, target, (listed - (live.data_paths if live else frozenset())) | instead)
+    _make_durable(stage, target, (listed - (live.data_paths if live else frozenset())) | states | instead)
     if _STORAGE.switch(stage, target):
         _after_switch(stage, target, moves)
     return manifest
@@ -296,7 +297,9 @@ def _carry(target: Path, stage: Path, moves: Mapping[str, str | None]) -> None:
     """Link everything of the live folder into the stage, under its own name or the one that it moves to."""
     for path in _STORAGE.list(target):
         name = moves.get(path, path)
-        if path != CURRENT and name is not None:
+        # Equal fits share their files.
+        shared = path.startswith(f"{STATE}/") and (stage / path).exists()
+        if path != CURRENT and name is not None and not shared:
             _STORAGE.link(target / path, stage / name)
     for at, folders, _ in os.walk(target):
         for folder in folders:

@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from etl.core.partition import Partition
     from etl.core.schema import Schema
     from etl.tensors.cast import CastCount
+    from etl.tensors.fits import SavedFit
     from etl.tensors.options import Format
     from etl.tensors.places import Target
 
@@ -77,11 +78,13 @@ class DatasetSink:
         target: A path or a URL: `file://`, `s3://BUCKET/FOLDER`, or another storage's.
         format: One of `FORMATS`.
         options: The writing flags.
+        fit: What the rows were prepared with; None: nothing was fitted.
     """
 
     target: str | Place
     format: Format = "safetensors"
     options: WriteOptions = field(default_factory=WriteOptions)
+    fit: SavedFit | None = None
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -131,6 +134,7 @@ class DatasetSink:
             split=split,
             options=self.options,
             ordering=how,
+            fit=self.fit,
         )
 
     def _checked(self, schema: Schema, mode: Mode) -> tuple[PackPlan, Splitting | None, Manifest | None]:
@@ -181,6 +185,7 @@ class DatasetSession:
         split: The split recipe; None: one split named "all".
         options: The writing flags.
         ordering: The order of the rows; None: as the parts come.
+        fit: What the rows were prepared with.
     """
 
     target: Target
@@ -194,6 +199,7 @@ class DatasetSession:
     split: Splitting | None
     options: WriteOptions
     ordering: Ordering | None = None
+    fit: SavedFit | None = None
 
     def stage(self, part: Partition, attempt: int, batches: Iterator[pa.RecordBatch], /) -> Staged:
         """Write one part's rows to names of this attempt: files, or sorted runs where rows are put in an order.
@@ -322,9 +328,12 @@ class DatasetSession:
             order = self.ordering.as_json() | {"source_mix_p": mixing(runs, finished)}
         try:
             files = self._finish(newest, finished)
+            if self.fit is not None:
+                self.fit.write(self.folder)
             if isinstance(self.target, Place):
                 # What takes long is done before the lock is held, and while the run still hears of a stop.
-                brought = (one.path for file in files for one in file.stored)
+                brought = [one.path for file in files for one in file.stored]
+                brought += self.fit.files if self.fit is not None else ()
                 by_manifest.deliver(self.target, self.folder, self.run_id, brought)
                 if not self.target.storage.exclusive:
                     requires = replace(requires, warnings=(*requires.warnings, by_manifest.ONE_WRITER))
@@ -341,6 +350,7 @@ class DatasetSession:
             staged=_with_casts(newest, finished),
             order=order,
             now=utc_text(time.time()),
+            fit=self.fit,
         )
         columns = making.columns()
 

@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 from etl.core.errors import Damaged, DatasetError, EtlError
 from etl.tensors import by_manifest
 from etl.tensors.encode import SUFFIXES, features_of, tensor_faults
+from etl.tensors.fits import checked
 from etl.tensors.formats import tfrecord
 from etl.tensors.manifest import CURRENT, RETIRED, VERSIONS, FileEntry, Manifest, StoredFile, integer, sha256_hex
 from etl.tensors.places import Place, as_place
@@ -149,9 +150,23 @@ def _faults(folder: Target, manifest: Manifest, level: Verify, *, remember: bool
         with ThreadPoolExecutor(min(THREADS, len(stored)), "cuetl-verify") as pool:
             for found in pool.map(look, stored):
                 yield from found
+    yield from _state_faults(folder, manifest)
     if level == "sha256":
         yield from _document_faults(folder, manifest)
         yield from _stray_faults(folder, manifest)
+
+
+def _state_faults(folder: Target, manifest: Manifest) -> Iterator[str]:
+    """The saved state of the fit: small files, so that they are read whole at every level."""
+    for path, digest in sorted(manifest.state_hashes.items()):
+        try:
+            checked(content(folder, path), path, digest)
+        except FileNotFoundError:
+            yield f"{path} is missing (sha256 {digest})"
+        except Damaged as error:
+            yield error.message
+        except OSError as error:
+            yield str(failed(f"{path} cannot be read", error))
 
 
 def _file_faults(folder: Path, one: StoredFile, level: Verify, *, remember: bool) -> Iterator[str]:
