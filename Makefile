@@ -50,10 +50,11 @@ build: ## sdist and wheel into build/dist, and a newcomer's path through the whe
 	@.venv/bin/python -m build --no-isolation --outdir build/dist .
 	@.venv/bin/python tests/newcomer/wheel.py build/dist/*.whl constraints.txt
 
-bench: ## cuETL and its peers in turn on one private PostgreSQL; ARGS="--scale 1 --repeat 5"
+bench: ## cuETL and its peers in turn on one private PostgreSQL; ARGS="--scale 1 --repeat 5" ROWS=6000000
 	@.ci/setup product test
 	@.ci/setup servers
 	@.venv/bin/python -m benchmarks.run $(ARGS)
+	@.venv/bin/python -m benchmarks.pipelines $(ROWS)
 
 sizes: ## the largest files and functions, and the most branched ones
 	@python3 tests/architecture/sizes.py
