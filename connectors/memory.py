@@ -77,10 +77,9 @@ class MemorySource:
         self, *, siblings: Sequence[Source] = (), attach_all: Callable[[Snapshot], None]
     ) -> Iterator[Snapshot]:
         """The table as it is."""
-        del siblings
+        del siblings, attach_all  # workers have nothing to attach to
         now = datetime.now(UTC)  # noqa: TID251 - nothing else tells the moment at which the table was taken
         at = Snapshot("single", "memory", now)
-        attach_all(at)
         yield at
 
     def attach(self, at: Snapshot, /) -> None:

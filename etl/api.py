@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from etl.planning.schedule import Schedule
     from etl.run.result import RunResult
     from etl.tensors.batch import Batch
+    from etl.transforms.base import Transform
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -222,6 +223,7 @@ class Definition:
     sources: Mapping[str, SourceWish]
     sink: SinkWish
     rowwise: bool
+    prepare: Sequence[Transform]
     schedule: Schedule | Sequence[Schedule] | None
     params: Mapping[str, object] | None
     retries: int
@@ -284,6 +286,7 @@ class Definition:
             sink=self.sink,
             function=function,
             rowwise=self.rowwise,
+            prepare=self.prepare,
             schedule=self.schedule,
             params=self.params,
             retries=self.retries,
@@ -298,6 +301,7 @@ def pipeline(
     sink: SinkWish,
     name: str | None = None,
     rowwise: bool = False,
+    prepare: Sequence[Transform] = (),
     schedule: Schedule | Sequence[Schedule] | None = None,
     params: Mapping[str, object] | None = None,
     retries: int = 3,
@@ -312,6 +316,7 @@ def pipeline(
         sink: `Tensors(…)` or `Parquet(…)`.
         name: None: the function's name.
         rowwise: Call the function once per partition with a plain frame; else once, with Dask collections.
+        prepare: Steps of `etl.transforms` after it, in order: fitted on the split `train`, saved with the dataset.
         schedule: `cron(…)`, `every(…)`, `after(…)`, or a list of them; kept for a service.
         params: Name → type, (type, default) or a default: `:name` in queries, `{name}` in the target.
         retries: More tries of a partition after its first, up to 100.
@@ -320,7 +325,7 @@ def pipeline(
     Raises:
         ConfigError: Something is wrong; of a decorator when it is put on the function.
     """
-    made = Definition(name, sources, sink, rowwise, schedule, params, retries, cpu_fallback, where_called())
+    made = Definition(name, sources, sink, rowwise, prepare, schedule, params, retries, cpu_fallback, where_called())
     if name is not None and len(sources) == 1 and not rowwise:
         made.pipeline  # noqa: B018 - what is wrong is said where it stands
     return made

@@ -233,6 +233,9 @@ def plan(value: Mapping[str, Any], /) -> None:
         function = value["function"]
         place = f" of {function['file']}" if function["file"] else ""
         text(f"function  {function['name']}{place}: {_given(value)}")
+    for one in value.get("prepare", ()):
+        fitted = f", fitted in scan {one['scan']} of the train rows" if one["scan"] else ""
+        text(f"prepare   {one['step']}{fitted}")
     for one in value["targets"]:
         text(f"writes    {one['target']} as {one['format']}, mode {one['mode']}{_in_order(one)}")
         if one["commit"]["text"]:

@@ -16,6 +16,8 @@ from etl.settings import settings
 if TYPE_CHECKING:
     from etl.engine.base import BackendName, Cluster
 
+WORTH_PROCESSES = 32 << 20
+"""Arrow data below which frames are made in the run process: starting others takes longer."""
 MAX_READERS = 8
 """Reads at once on one store, whatever the number of workers: more of them slow a server down."""
 READERS_PER_WORKER = 2
@@ -102,16 +104,22 @@ def choose(
             known = "of unknown size" if input_bytes is None else f"of about {input_bytes >> 20} MiB"
             why = f"cuDF and a device are here and the input is {known}"
             return replace(_gpus(why, workers, parts, at_once, frames=True), exchange=exchange)
-    return _cpu(why, limit, workers, python_rows=python_rows, frames=frames, here=here)
+    if frames and not python_rows and workers is None and input_bytes is not None and input_bytes < WORTH_PROCESSES:
+        size = f"{input_bytes >> 20} MiB" if input_bytes >> 20 else f"{input_bytes >> 10} KiB"
+        return _cpu(f"{why}; about {size} are made into frames sooner than processes start", limit, 1, rows=False)
+    return _cpu(why, limit, workers, rows=python_rows, frames=frames, here=here)
 
 
-def _cpu(why: str, limit: int, workers: int | None, *, python_rows: bool, frames: bool, here: bool) -> EngineChoice:
+def _cpu(
+    why: str, limit: int, workers: int | None, *, rows: bool, frames: bool = False, here: bool = False
+) -> EngineChoice:
+    """Threads of this process, or processes where Python works on rows or frames."""
     if here and frames:
         why = f"{why}; the function has no file, so only this process can run it"
-    elif (python_rows or frames) and limit > 1:
+    elif (rows or frames) and limit > 1:
         number = min(limit, workers or cores())
         if number > 1:
-            of = "the driver makes Python objects" if python_rows else "frames are Python's work"
+            of = "the driver makes Python objects" if rows else "frames are Python's work"
             return EngineChoice(
                 "cpu", "processes", "", number, number, f"{why}; {of}, so parts run in {number} processes"
             )

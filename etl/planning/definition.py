@@ -18,6 +18,7 @@ from etl.planning.endpoints import SQL, Parquet, Read, Tensors, sql_params
 from etl.planning.function import reference, sha256_of
 from etl.planning.params import Parameters, declared
 from etl.planning.schedule import Schedule
+from etl.transforms.base import Transform
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -42,6 +43,7 @@ class Pipeline:
         sink: Where the result goes.
         function: The user's function; None: the one source passes straight through.
         rowwise: The function is called once per partition with a plain frame; else once, with Dask collections.
+        prepare: Steps after the function, fitted on the train rows.
         params: What a run must or may be given.
         schedule: When it is due, for a service.
         retries: More tries of a part after its first.
@@ -56,6 +58,7 @@ class Pipeline:
     sink: SinkWish
     function: FunctionRef | None = None
     rowwise: bool = False
+    prepare: tuple[Transform, ...] = ()
     params: Parameters = field(default_factory=Parameters)
     schedule: tuple[Schedule, ...] = ()
     retries: int = 3
@@ -83,6 +86,7 @@ def define(
     sink: SinkWish,
     function: Callable[..., Any] | None = None,
     rowwise: bool = False,
+    prepare: Sequence[Transform] = (),
     schedule: Schedule | Sequence[Schedule] | None = None,
     params: Mapping[str, object] | None = None,
     retries: int = 3,
@@ -97,6 +101,7 @@ def define(
         sink: Where the result goes.
         function: Its parameters are the sources; None: the one source passes through.
         rowwise: Whether it is called once per partition.
+        prepare: Steps after it.
         schedule: When it is due.
         params: Name → type, (type, default) or a default.
         retries: More tries of a part.
@@ -140,6 +145,7 @@ def define(
         sink,
         None if function is None else reference(function),
         rowwise,
+        _prepare(owner, prepare),
         typed,
         _schedules(owner, schedule),
         retries,
@@ -251,6 +257,16 @@ def _check_use(owner: str, params: Parameters, sources: Mapping[str, SourceWish]
                 f"{owner}: parameter {name} is used nowhere",
                 hint=f"Write :{name} in a query or {{{name}}} in the target, or leave it out.",
             )
+
+
+def _prepare(owner: str, prepare: object) -> tuple[Transform, ...]:
+    steps = tuple(prepare) if isinstance(prepare, Sequence) and not isinstance(prepare, str) else (prepare,)
+    for one in steps:
+        if not isinstance(one, Transform) or isinstance(one, type):
+            raise ConfigError(
+                f"{owner}: prepare has {_kind(one)}", hint='Write prepare=[FillNull("price", "mean"), …].'
+            )
+    return steps
 
 
 def _schedules(owner: str, schedule: object) -> tuple[Schedule, ...]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from connectors.base import Endpoint, Mode, PartRecord, Query, Sink, Source, SourceRecord
     from etl.planning.steps import Steps
+    from etl.tensors.fits import SavedFit
     from etl.tensors.options import Format, WriteOptions
 
 
@@ -44,13 +45,17 @@ class Reading:
 
 @dataclass(frozen=True, slots=True)
 class Write:
-    """One dataset to publish at `target` in `format`; with a `sink`, rows that go there and are no dataset."""
+    """One dataset to publish at `target` in `format`; with a `sink`, rows that go there and are no dataset.
+
+    `fit`: what the rows are prepared with, to be saved with the dataset.
+    """
 
     target: str
     format: Format
     options: WriteOptions
     mode: Mode = "create"
     sink: Sink | None = None
+    fit: SavedFit | None = None
 
 
 @dataclass(frozen=True, slots=True)

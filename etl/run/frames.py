@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from etl.core.errors import DeviceOutOfMemory, EtlError
 from etl.engine.backends import backend
+from etl.engine.device import alone
 from etl.planning.calling import called, defined_at
 from etl.run.early import BATCH_BYTES
 from etl.transforms.fit import applied, planned
@@ -68,7 +69,9 @@ def through(
             return
         plan, frames = planned(steps.prepare, steps.made), backend(steps.backend)
         for batch in given:
-            yield applied(plan, steps.figures, batch, frames)
+            with alone(steps.backend):
+                prepared = applied(plan, steps.figures, batch, frames)
+            yield prepared
 
 
 def _counted(batches: Generator[pa.RecordBatch, None, None], made: Made) -> Generator[pa.RecordBatch, None, None]:
@@ -90,7 +93,8 @@ def _through(
     frames = backend(steps.backend)
     out: pa.Table | DeviceOutOfMemory
     try:
-        out = _one_frame(table, steps, frames, ref, part, made)
+        with alone(steps.backend):
+            out = _one_frame(table, steps, frames, ref, part, made)
     except BaseException as error:
         if not frames.out_of_memory(error):
             raise

@@ -1,16 +1,19 @@
 """A bound pipeline as one run: which passes it takes, and what each reads and writes.
 
 Rows that pass straight through, and functions of one partition, are one pass. A function of whole data takes three:
-every source is read to spool files, the function works on collections over them, and its result is published.
+every source is read to spool files, the function works on collections over them, and its result is published. Steps
+that are fitted take a pass more, or several: see `etl.run.fitting`.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
 from etl.planning.jobs import Job
-from etl.run import explain, runner, whole
+from etl.planning.steps import Steps
+from etl.run import explain, fitting, runner, whole
 
 if TYPE_CHECKING:
     from etl.planning.binding import Bound
@@ -49,7 +52,15 @@ def run_pipeline(
                 hint="Run it anew, or make its function rowwise.",
             )
         return whole.run(bound, run_id=run_id, engine=engine, workers=workers, progress=progress)
-    jobs = [one_job(bound)]
+    if fitting.needs_passes(bound):
+        if resume is not None:
+            raise ConfigError(
+                f"pipeline {bound.pipeline.name} fits steps on all rows, and such a run is not resumed",
+                hint="Run it anew.",
+            )
+        return fitting.run(bound, run_id=run_id, engine=engine, workers=workers, progress=progress)
+    job = one_job(bound)
+    jobs = [fitting.prepared(bound, job) if bound.pipeline.prepare else job]
     return runner.run(jobs, run_id=run_id, engine=engine, workers=workers, progress=progress, resume=resume)[0]
 
 
@@ -61,7 +72,11 @@ def plan_pipeline(bound: Bound, /, *, engine: str = "auto", workers: int | None 
     """
     if is_whole(bound):
         return whole.plan(bound, engine=engine, workers=workers)
-    return explain.plan([one_job(bound)], engine=engine, workers=workers)[0]
+    job, prepare = one_job(bound), bound.pipeline.prepare
+    if prepare:
+        job = replace(job, steps=replace(job.steps or Steps(), prepare=prepare))
+    plan = explain.plan([job], engine=engine, workers=workers)[0]
+    return plan | {"prepare": fitting.shown(bound)} if prepare else plan
 
 
 def is_whole(bound: Bound, /) -> bool:

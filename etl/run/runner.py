@@ -435,7 +435,7 @@ def _sink(write: Write, gathered: int) -> Sink:
         return write.sink
     options = write.options
     return DatasetSink(
-        write.target, write.format, replace(options, row_group_bytes=min(options.row_group_bytes, gathered))
+        write.target, write.format, replace(options, row_group_bytes=min(options.row_group_bytes, gathered)), write.fit
     )
 
 

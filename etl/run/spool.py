@@ -168,10 +168,9 @@ class SpoolSource:
         self, *, siblings: Sequence[Source] = (), attach_all: Callable[[Snapshot], None]
     ) -> Iterator[Snapshot]:
         """The files as they are."""
-        del siblings
+        del siblings, attach_all  # workers have nothing to attach to
         now = datetime.now(UTC)  # noqa: TID251 - the moment of this pass; those of the stores are in its lineage
         at = Snapshot("single", "spool", now)
-        attach_all(at)
         yield at
 
     def attach(self, at: Snapshot, /) -> None:

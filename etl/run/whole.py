@@ -10,13 +10,11 @@ import inspect
 import shutil
 import threading
 import time
-from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from connectors.base import CutWish, Endpoint, Query
 from etl.core.errors import Cancelled, EtlError, UserCodeError
 from etl.core.schema import Schema
 from etl.core.user_code import user_error
@@ -24,21 +22,16 @@ from etl.engine import select
 from etl.engine.backends import backend
 from etl.engine.spool import groups
 from etl.planning.calling import defined_at, printing_to_stderr
-from etl.planning.jobs import Job, Lineage, Reading, Write
-from etl.run import explain, runner
+from etl.planning.jobs import Job, Reading, Write
+from etl.run import explain, fitting, passes, runner
 from etl.run.places import attach_nobody
 from etl.run.progress import Silent
-from etl.run.spool import Spooled, SpoolSink, SpoolSource
+from etl.run.spool import Spooled, SpoolSink
 from etl.run.state import FIRST_WAIT_SECONDS, MAX_WAIT_SECONDS
-from etl.tensors.options import WriteOptions
-from etl.tensors.places import Place, place_of
-from etl.tensors.sink import DatasetSink
-from etl.tensors.stages import drop_stage, open_stage
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping
 
-    from connectors.base import PartRecord
     from etl.engine.base import EngineChoice
     from etl.engine.spool import SpoolFile
     from etl.planning.binding import Bound
@@ -46,11 +39,6 @@ if TYPE_CHECKING:
     from etl.run.progress import Progress
     from etl.run.result import RunResult
 
-MOMENTS = "the sources are read at {} moments, one after the other: each connection has its own snapshot"
-WORTH_PROCESSES = 32 << 20
-"""Arrow data below which the function's steps run in the run process: starting others takes longer."""
-SPOOL = ".spool"
-"""What the name of the hidden folder between passes has behind the run's; the next run removes one of a dead run."""
 
 
 def run(bound: Bound, /, *, run_id: str, engine: str, workers: int | None, progress: Progress | None) -> RunResult:
@@ -71,27 +59,18 @@ def _in_passes(bound: Bound, run_id: str, engine: str, workers: int | None, prog
     clock = time.monotonic()
     progress.stage("planning")
     planned = _planned(bound)
-    sink = DatasetSink(bound.write.target, bound.write.format, bound.write.options)
-    sink.check(planned.returns, bound.write.mode)
-    with ExitStack() as stack:
-        folder = open_stage(_beside(bound.write.target), run_id + SPOOL)
-        stack.callback(drop_stage, folder)
+    fitting.check(bound, planned.returns)
+    with passes.waiting(bound.write.target, run_id) as folder:
         spooled = _read(bound, folder, run_id=run_id, engine=engine, workers=workers, progress=progress)
         came = {name: one.schema or planned.schemas[name] for name, one in spooled.items()}
         if any(came[name].to_arrow() != planned.schemas[name].to_arrow() for name in came):
             planned = _through(bound, came)  # decimals were wider than their stores had said
-            sink.check(planned.returns, bound.write.mode)
+            fitting.check(bound, planned.returns)
         files = _made(bound, planned, spooled, folder, engine=engine, workers=workers, progress=progress)
-        job = _last(bound, planned.returns, spooled, files)
-        result = runner.run([job], run_id=run_id, engine="cpu", workers=workers, progress=progress)[0]
-    parts = sum(len(_parts_of(one)) for one in spooled.values())
+        job = passes.last(bound, planned.returns, spooled, files)
+        result = fitting.published(bound, job, run_id=run_id, engine=engine, workers=workers, progress=progress)
+    parts = sum(len(passes.parts_of(one)) for one in spooled.values())
     return replace(result, partitions=parts, seconds=round(time.monotonic() - clock, 3))
-
-
-def _beside(target: str) -> Path:
-    """The local path beside which the rows lie between passes: that of the dataset, where it has one."""
-    place = place_of(target)
-    return place.shadow if isinstance(place, Place) else place
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +146,7 @@ def _read(
 
 def _spooling(reading: Reading, folder: Path) -> Write:
     """All columns of a source, to a folder of its own."""
-    return Write(reading.name, "parquet", WriteOptions(), sink=SpoolSink(folder / reading.name))
+    return passes.to(SpoolSink(folder / reading.name), reading.name)
 
 
 def _reader(engine: str) -> str:
@@ -242,7 +221,7 @@ def _choice(bound: Bound, size: int, engine: str, workers: int | None) -> Engine
     return select.choose(
         engine,
         python_rows=False,
-        parts=select.MAX_READERS if size >= WORTH_PROCESSES else 1,
+        parts=select.MAX_READERS if size >= select.WORTH_PROCESSES else 1,
         workers=workers or select.cores(),
         at_once=None,
         frames=True,
@@ -280,54 +259,6 @@ def _no_frame(ref: FunctionRef, made: object) -> UserCodeError:
     return UserCodeError(f"{defined_at(ref)}: it returned {name}, not a collection of frames", hint=hint)
 
 
-def _last(bound: Bound, returns: Schema, spooled: Mapping[str, Spooled], files: Sequence[SpoolFile]) -> Job:
-    """The third pass: the result as a source, to the dataset; its manifest names the stores."""
-    name = f"result of {bound.pipeline.name}"
-    records = [one.requires for one in spooled.values() if one.requires is not None]
-    sources = tuple(s for one in records for s in one.sources)
-    lineage = Lineage(
-        sources,
-        tuple(part for one in spooled.values() for part in _parts_of(one)),
-        (*_moments(spooled), *_said(spooled)),
-    )
-    reading = Reading(
-        Endpoint(name, "spool"),
-        Query(table=name),
-        wish=CutWish(partitions=max(2, len(files))) if len(files) > 1 else CutWish(partitions=1),
-        name=name,
-        source=SpoolSource(name, tuple(files), returns),
-    )
-    return Job(reading, (bound.write,), retries=bound.pipeline.retries, of=lineage)
-
-
-def _parts_of(one: Spooled) -> tuple[PartRecord, ...]:
-    if one.requires is None:
-        return ()
-    return tuple(replace(part, source=one.requires.sources[0].name) for part in one.requires.parts)
-
-
-def _said(spooled: Mapping[str, Spooled]) -> Iterable[Mapping[str, object]]:
-    """Warnings of the sources, each with its source's name."""
-    for name, one in spooled.items():
-        for warning in one.requires.warnings if one.requires is not None else ():
-            yield {**warning, "source": name, "text": f"{name}: {warning.get('text', '')}"}
-
-
-def _moments(spooled: Mapping[str, Spooled]) -> Iterable[Mapping[str, object]]:
-    """That the sources were not read at one moment, where they were not."""
-    taken = {
-        (s.snapshot.token, s.snapshot.taken_at): s
-        for one in spooled.values()
-        if one.requires is not None
-        for s in one.requires.sources
-    }
-    if len(taken) > 1:
-        moments = sorted(s.snapshot.taken_at for s in taken.values())
-        apart = (moments[-1] - moments[0]).total_seconds()
-        text = f"{MOMENTS.format(len(taken)).replace(' are ', ' were ')}, {apart:.3g} s from first to last"
-        yield {"code": "snapshots", "count": len(taken), "text": text}
-
-
 def plan(bound: Bound, /, *, engine: str, workers: int | None) -> dict[str, object]:
     """What `--plan` shows: the plan of every source, what the function gives, and where it goes.
 
@@ -338,7 +269,7 @@ def plan(bound: Bound, /, *, engine: str, workers: int | None) -> dict[str, obje
     """
     planned = _planned(bound)
     write = bound.write
-    DatasetSink(write.target, write.format, write.options).check(planned.returns, write.mode)
+    returns = fitting.check(bound, planned.returns)
     by_name: dict[str, dict[str, Any]] = {}
     for connection in _connections(bound.readings):
         jobs = [Job(one, (_spooling(one, Path()),)) for one in connection]
@@ -364,7 +295,8 @@ def plan(bound: Bound, /, *, engine: str, workers: int | None) -> dict[str, obje
         "reason": "",
         "remedy": "",
         "engine": explain.shown(_choice(bound, size, engine, workers)),
-        "schema": explain.columns(planned.returns),
+        "schema": explain.columns(returns),
+        "prepare": fitting.shown(bound),
         "function": {"name": ref.name, "file": ref.file, "sha256": ref.sha256},
         "given": [{**c, "source": name} for name, s in planned.schemas.items() for c in explain.columns(s)],
         "targets": [explain.target(write, size)],
@@ -372,7 +304,7 @@ def plan(bound: Bound, /, *, engine: str, workers: int | None) -> dict[str, obje
         "notes": [
             *(f"{name}: {text}" for name in bound.readings for text in by_name[name]["notes"]),
             f"all rows are kept beside the target until it is published: about {size >> 20} MiB, and the result",
-            *([MOMENTS.format(moments)] if moments > 1 else []),
+            *([passes.MOMENTS.format(moments)] if moments > 1 else []),
         ],
         "sources": by_name,
     }

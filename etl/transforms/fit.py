@@ -61,25 +61,30 @@ def planned(steps: Sequence[Transform], given: Schema, /) -> Planned:
         EtlError: A step does not take the columns before it; the step is named by its place.
     """
     schemas = [given]
-    ready: dict[str, int] = {}  # column → the first reading in which its values are known
-    through: dict[str, int] = {}  # column whose NULLs alone were filled → the reading that the filling is fitted in
-    scans: list[int] = []
     for number, step in enumerate(steps, 1):
         try:
             schemas.append(step.output_schema(schemas[-1]))
         except EtlError as error:
             raise error.at(f"step {number} of prepare") from error
-        scan = max((ready.get(name, 0) for name in step.reads), default=0)
-        if isinstance(step, Fitted) and needs_fit(step) and not isinstance(step, FillNull):
-            scan = max((through.get(name, ready.get(name, 0)) for name in step.reads), default=0)
+    return Planned(tuple(steps), tuple(schemas), scans_of(steps))
+
+
+def scans_of(steps: Sequence[Transform], /) -> tuple[int, ...]:
+    """Of each step the reading of the rows that it is fitted in, see `Planned.scans`."""
+    ready: dict[str, int] = {}  # column → the first reading in which its values are known
+    through: dict[str, int] = {}  # column whose NULLs alone were filled → the reading that the filling is fitted in
+    scans: list[int] = []
+    for step in steps:
+        fits = needs_fit(step)
+        sees = through if fits and not isinstance(step, FillNull) else {}
+        scan = max((sees.get(name, ready.get(name, 0)) for name in step.reads), default=0)
         scans.append(scan)
-        after = scan + 1 if needs_fit(step) else scan
         for name in step.writes:
-            ready[name] = after
+            ready[name] = scan + 1 if fits else scan
             through.pop(name, None)
-        if isinstance(step, FillNull) and needs_fit(step):
+        if isinstance(step, FillNull) and fits:
             through |= dict.fromkeys(step.columns, scan)
-    return Planned(tuple(steps), tuple(schemas), tuple(scans))
+    return tuple(scans)
 
 
 class Watching:

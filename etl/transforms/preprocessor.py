@@ -7,13 +7,16 @@ fitted on. Floats stand twice, as decimal text for people and as hex, which is w
 from __future__ import annotations
 
 import hashlib
+import json
 from dataclasses import dataclass, fields
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
 from etl.core.canonical import canonical_json
+from etl.core.errors import ConfigError, DatasetError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from etl.core.schema import Schema
     from etl.transforms.base import State, Transform
@@ -86,6 +89,40 @@ def saved(
     return Fit(fit_id, document | {"versions": dict(versions), "fitted_on": {"split": split, "rows": rows}})
 
 
+def figures_of(content: bytes, steps: Sequence[Transform], /) -> dict[int, State]:
+    """The figures of a saved fit, for steps that are the same.
+
+    Args:
+        content: `plan.json`.
+        steps: What the rows are to be prepared with.
+
+    Raises:
+        DatasetError: It is of a later version.
+        ConfigError: The steps are others than those that were fitted; the first that differs is named.
+    """
+    document = json.loads(content)
+    if document.get("state_version") != STATE_VERSION:
+        raise DatasetError(
+            f"the saved fit has the state version {document.get('state_version')}; this cuETL reads {STATE_VERSION}",
+            hint="Install a newer cuETL.",
+        )
+    known = document["steps"]
+    for number, (was, step) in enumerate(zip_longest(known, steps), 1):
+        now = None if step is None else {"kind": step.kind, "arguments": _plain(arguments(step))}
+        if was is None or now is None or now != {"kind": was["kind"], "arguments": was["arguments"]}:
+            before = "nothing" if was is None else _words(was["kind"], _back(was["arguments"]))
+            after = "nothing" if step is None else _words(step.kind, arguments(step))
+            raise ConfigError(
+                f"step {number} of prepare is {after}, and the dataset's fit has {before}",
+                hint='An append is prepared as the version before it. Make a new fit with mode="replace".',
+            )
+    return {place: _back(one["figures"]) for place, one in enumerate(known) if one["figures"]}
+
+
+def _words(kind: str, given: Mapping[str, Any]) -> str:
+    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+
+
 def arguments(step: Transform, /) -> dict[str, Any]:
     """A step's arguments by name: its fields."""
     return {one.name: getattr(step, one.name) for one in fields(step)}  # type: ignore[arg-type]  # steps are dataclasses
@@ -108,3 +145,16 @@ def _plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [_plain(one) for one in value]
     return {type(value).__name__: str(value)}
+
+
+def _back(value: Any) -> Any:
+    """What `_plain` was given."""
+    if isinstance(value, list):
+        return [_back(one) for one in value]
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"float", "text"}:
+        return float.fromhex(value["float"])
+    if set(value) == {"int"}:
+        return int(value["int"])
+    return {name: _back(one) for name, one in value.items()}

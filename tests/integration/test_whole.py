@@ -16,9 +16,8 @@ import pyarrow as pa
 import pytest
 
 from etl.core.errors import EtlError, Retry, SchemaError, UserCodeError
-from etl.engine import spool
+from etl.engine import select, spool
 from etl.planning import loader
-from etl.run import whole
 from etl.run.naming import new_run_id
 from etl.run.pipelines import plan_pipeline, run_pipeline
 from etl.tensors.dataset import open_dataset
@@ -115,7 +114,7 @@ def test_a_join_and_a_group_are_the_same_however_sources_are_cut(
 def test_processes_make_the_same_as_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "threads").mkdir()
     run(tmp_path / "threads", JOIN, parts=3)
-    monkeypatch.setattr(whole, "WORTH_PROCESSES", 0)
+    monkeypatch.setattr(select, "WORTH_PROCESSES", 0)
     (tmp_path / "processes").mkdir()
     run(tmp_path / "processes", JOIN, parts=3, workers=2)
     hashes = [document(tmp_path / kind)["content_sha256"] for kind in ("threads", "processes")]

@@ -1,0 +1,206 @@
+"""Pipelines that prepare rows: figures are fitted on the train rows first, and saved with the dataset.
+
+Rows are read from the store once. Where steps need figures, rows wait in spool files: while they get there the first
+scan observes them; steps that need what others fitted take a scan of the files each; the last pass prepares and
+publishes. An append takes the figures of the version that it adds to, and fits nothing.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from importlib import metadata
+from platform import python_version
+from typing import TYPE_CHECKING, cast
+
+from etl.core.errors import Cancelled, ConfigError
+from etl.planning.jobs import Job
+from etl.planning.steps import Steps
+from etl.run import passes, runner
+from etl.run.observing import TRAIN, Observed, ObserveSink, train_split
+from etl.run.progress import Silent
+from etl.run.spool import SpoolSink, SpoolSource
+from etl.tensors.fits import SavedFit, checked
+from etl.tensors.places import place_of
+from etl.tensors.sink import DatasetSink
+from etl.tensors.versions import content, current
+from etl.transforms.base import Fitted, needs_fit
+from etl.transforms.fit import planned, scans_of
+from etl.transforms.preprocessor import figures_of, saved
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from etl.core.schema import Schema
+    from etl.planning.binding import Bound
+    from etl.planning.jobs import Lineage
+    from etl.run.progress import Progress
+    from etl.run.result import RunResult
+    from etl.transforms.base import State
+    from etl.transforms.fit import Planned
+
+LIBRARIES = ("cuetl", "numpy", "pandas", "pyarrow")
+"""Whose versions are saved with a fit."""
+
+
+def needs_passes(bound: Bound, /) -> bool:
+    """Whether rows must wait until steps are fitted: not for an append, whose figures are there."""
+    return bound.write.mode != "append" and any(needs_fit(step) for step in bound.pipeline.prepare)
+
+
+def check(bound: Bound, made: Schema, /) -> Schema:
+    """Refuse before anything is read what would fail at the end; the columns of the dataset's rows.
+
+    Args:
+        bound: The pipeline.
+        made: What its function gives, or its source.
+
+    Raises:
+        ConfigError: A step does not take its columns, or the sink not what comes of them.
+    """
+    write, prepare = bound.write, bound.pipeline.prepare
+    returns = planned(prepare, made).returns if prepare else made
+    DatasetSink(write.target, write.format, write.options).check(returns, write.mode)
+    if any(needs_fit(step) for step in prepare):
+        train_split(write.options, made)
+    return returns
+
+
+def shown(bound: Bound, /) -> list[dict[str, object]]:
+    """The steps as a plan shows them: what each does, and in which scan its figures are found (None: it needs none)."""
+    steps, appends = bound.pipeline.prepare, bound.write.mode == "append"
+    return [
+        {"step": repr(step), "scan": scan + 1 if needs_fit(step) and not appends else None}
+        for step, scan in zip(steps, scans_of(steps), strict=True)
+    ]
+
+
+def run(bound: Bound, /, *, run_id: str, engine: str, workers: int | None, progress: Progress | None) -> RunResult:
+    """A pipeline of one source, without a function or with one of each part, whose steps are fitted.
+
+    Raises:
+        Cancelled: Ctrl-C; nothing is left.
+        DataError: A step cannot be fitted on these rows.
+        EtlError: What failed, on which part.
+    """
+    try:
+        return _in_passes(bound, run_id, engine, workers, progress or Silent())
+    except KeyboardInterrupt as error:
+        raise Cancelled("interrupted: nothing was published") from error
+
+
+def _in_passes(bound: Bound, run_id: str, engine: str, workers: int | None, progress: Progress) -> RunResult:
+    clock = time.monotonic()
+    (reading,) = bound.readings.values()
+    with passes.waiting(bound.write.target, run_id) as folder:
+        rows, watching = SpoolSink(folder / reading.name), _observing(bound)
+        steps = None if bound.steps is None or bound.steps.function is None else replace(bound.steps, prepare=())
+        writes = (passes.to(rows, reading.name), passes.to(watching, "figures"))
+        job = Job(reading, writes, steps, bound.pipeline.retries)
+        runner.run([job], run_id=run_id, engine=engine, workers=workers, progress=progress)
+        spooled = rows.spooled
+        if spooled.schema is None:
+            raise AssertionError(reading.name)
+        last = passes.last(bound, spooled.schema, {reading.name: spooled}, spooled.files)
+        result = published(
+            bound, last, run_id=run_id, engine=engine, workers=workers, progress=progress, first=watching.observed
+        )
+    return replace(result, partitions=len(passes.parts_of(spooled)), seconds=round(time.monotonic() - clock, 3))
+
+
+def published(
+    bound: Bound,
+    job: Job,
+    /,
+    *,
+    run_id: str,
+    engine: str,
+    workers: int | None,
+    progress: Progress,
+    first: Observed | None = None,
+) -> RunResult:
+    """Prepare the rows that wait, and publish them.
+
+    Args:
+        bound: The pipeline.
+        job: The last pass, as if nothing were to be prepared.
+        run_id: Of the run.
+        engine: For the last pass; figures are found on the host.
+        workers: As everywhere.
+        progress: Told what happens.
+        first: What the first scan observed already; None: it is still to be made.
+
+    Raises:
+        DataError: A step cannot be fitted on these rows.
+        EtlError: What failed, on which part.
+    """
+    source, prepare = job.read.source, bound.pipeline.prepare
+    if not prepare or not isinstance(source, SpoolSource):
+        return runner.run([job], run_id=run_id, engine="cpu", workers=workers, progress=progress)[0]
+    plan = planned(prepare, source.fields)
+    if not plan.count or bound.write.mode == "append":
+        done = prepared(bound, job)
+    else:
+        observed: list[Observed] = [] if first is None else [first]
+        figures: dict[int, State] = dict(first.states) if first is not None else {}
+        for scan in range(len(observed), plan.count):
+            sink = replace(_observing(bound), scan=scan, done=dict(figures), observed=Observed())
+            scanning = replace(job, writes=(passes.to(sink, "figures"),))
+            runner.run([scanning], run_id=run_id, engine="cpu", workers=workers, progress=progress)
+            observed.append(sink.observed)
+            figures |= sink.observed.states
+        done = _with(bound, job, plan, figures, _fit(bound, plan, figures, observed[0].rows))
+    return runner.run([done], run_id=run_id, engine=engine, workers=workers, progress=progress)[0]
+
+
+def _observing(bound: Bound) -> ObserveSink:
+    write = bound.write
+    return ObserveSink(bound.pipeline.prepare, DatasetSink(write.target, write.format, write.options), write.mode)
+
+
+def prepared(bound: Bound, job: Job, /) -> Job:
+    """A job whose steps need no scan: they need no figures, or the figures of the version that is appended to.
+
+    Raises:
+        ConfigError: That version was prepared otherwise.
+    """
+    if not any(needs_fit(step) for step in bound.pipeline.prepare):
+        return replace(job, steps=replace(job.steps or Steps(), prepare=bound.pipeline.prepare))
+    place = place_of(bound.write.target)
+    live = current(place)
+    if live is None:
+        raise ConfigError(f"there is no dataset at {place} to append to", hint='Use mode="create" first.')
+    hashes = live.state_hashes
+    if not hashes:
+        raise ConfigError(
+            f"version {live.version} of {place} was prepared with no fitted steps, and this pipeline has some",
+            hint='Make a new version with mode="replace".',
+        )
+    (path,) = (path for path in hashes if path.endswith("/plan.json"))
+    states = figures_of(checked(content(place, path), path, hashes[path]), bound.pipeline.prepare)
+    entry = cast("Mapping[str, object]", live.document["fit"])
+    steps = replace(job.steps or Steps(), prepare=bound.pipeline.prepare, figures=states)
+    write = replace(bound.write, fit=SavedFit(entry, {}))
+    return replace(job, writes=(write,), steps=steps)
+
+
+def _fit(bound: Bound, plan: Planned, figures: Mapping[int, State], rows: int) -> SavedFit:
+    versions = {name: metadata.version(name) for name in LIBRARIES} | {"python": python_version()}
+    split = TRAIN if bound.write.options.split else "all"
+    fit = saved(plan, figures, split=split, rows=rows, versions=versions)
+    return SavedFit(fit.entry(), fit.files)
+
+
+def _with(bound: Bound, job: Job, plan: Planned, figures: Mapping[int, State], fit: SavedFit) -> Job:
+    """The last pass with its figures, and what they say to the user."""
+    said = [
+        {"code": "fit", "text": text}
+        for place, step in enumerate(plan.steps)
+        if isinstance(step, Fitted) and place in figures
+        for text in step.warnings(figures[place])
+    ]
+    of: Lineage | None = job.of
+    if of is not None:
+        of = replace(of, warnings=(*of.warnings, *said))
+    steps = Steps(prepare=bound.pipeline.prepare, figures=dict(figures))
+    return replace(job, writes=(replace(bound.write, fit=fit),), steps=steps, of=of)

@@ -1,0 +1,179 @@
+"""A sink that keeps no rows: what the steps of a pipeline observe of them, while they are read.
+
+Only rows of the split `train` are observed, told by the same hash that splits the dataset; without a split all rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, cast
+
+import pyarrow as pa
+
+from connectors.base import Capabilities, Published, Staged, StagedFile
+from etl.core.errors import ConfigError
+from etl.engine.backends import backend
+from etl.tensors.split import splitting
+from etl.transforms import fit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    from connectors.base import Finish, Finished, Mode, Requires
+    from etl.core.partition import Partition
+    from etl.core.schema import Schema
+    from etl.tensors.options import WriteOptions
+    from etl.tensors.sink import DatasetSink
+    from etl.tensors.split import Splitting
+    from etl.transforms.base import State, Transform
+    from etl.transforms.fit import Planned
+
+TRAIN = "train"
+
+
+@dataclass(slots=True)
+class Observed:
+    """The figures of one scan, once all parts were observed; filled in the run process, empty anywhere else.
+
+    Attributes:
+        states: Place of a step → its figures.
+        rows: Rows that were observed.
+    """
+
+    states: dict[int, State] = field(default_factory=dict)
+    rows: int = 0
+
+    def __reduce__(self) -> tuple[type[Observed], tuple[()]]:
+        """Nothing of it travels: workers observe parts, and know nothing of the whole."""
+        return Observed, ()
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveSink:
+    """Takes rows, keeps none: what steps observe of them.
+
+    Attributes:
+        prepare: All steps.
+        dataset: Where the rows will go once they are prepared; its options say how they are split.
+        mode: What happens to a dataset that is there.
+        scan: Which reading this is.
+        done: The figures of earlier readings.
+        observed: Filled when all parts are there.
+    """
+
+    prepare: tuple[Transform, ...]
+    dataset: DatasetSink
+    mode: Mode
+    scan: int = 0
+    done: Mapping[int, State] = field(default_factory=dict)
+    observed: Observed = field(default_factory=Observed, compare=False)
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """Made once."""
+        return Capabilities(modes=frozenset({"create"}), python_rows=False)
+
+    def check(self, schema: Schema, mode: Mode, /) -> None:
+        """Refuse what the last pass would: steps that do not take their columns, a dataset that cannot be made.
+
+        Raises:
+            EtlError: As `fit.planned` and `DatasetSink.check`.
+        """
+        del mode  # of this sink; the dataset has its own
+        self.dataset.check(fit.planned(self.prepare, schema).returns, self.mode)
+
+    def begin(self, run_id: str, schema: Schema, mode: Mode, /) -> ObserveSession:
+        """Nothing to open.
+
+        Raises:
+            EtlError: As `fit.planned` and `train_split`.
+        """
+        del run_id, mode
+        return ObserveSession(self, fit.planned(self.prepare, schema), train_split(self.dataset.options, schema))
+
+
+@dataclass(frozen=True, slots=True)
+class ObserveSession:
+    """One go; a picklable value.
+
+    Attributes:
+        sink: Whose.
+        plan: All steps.
+        split: How rows to fit on are told; None: all of them.
+    """
+
+    sink: ObserveSink
+    plan: Planned
+    split: Splitting | None
+
+    def stage(self, part: Partition, attempt: int, batches: Iterator[pa.RecordBatch], /) -> Staged:
+        """Observe one part.
+
+        Raises:
+            CastError: The split key of a row is NULL.
+        """
+        # On the host whatever the run's engine: figures are the same on both, to the last bit.
+        watching = fit.Watching(self.plan, self.sink.scan, self.sink.done, part.index, backend("pandas"))
+        rows = seen = 0
+        for batch in batches:
+            rows += batch.num_rows
+            chosen = _train(batch, self.split, f"part {part.index + 1}")
+            seen += chosen.num_rows
+            watching.take(chosen)
+        facts: dict[str, Any] = {str(place): state for place, state in watching.states().items()}
+        return Staged(part, attempt, rows, {}, (StagedFile("", TRAIN, seen, 0, "", facts),))
+
+    def exchange(self, staged: Sequence[Staged], /) -> Sequence[Finish]:
+        """Nothing."""
+        del staged
+        return ()
+
+    def prepare(
+        self, staged: Sequence[Staged], /, *, requires: Requires, finished: Sequence[Finished] = ()
+    ) -> Callable[[], Published]:
+        """Merge what the parts observed, in their order; the switch hands the figures on.
+
+        Raises:
+            DataError: A step cannot be fitted on these rows.
+        """
+        del requires, finished
+        files = [file for one in staged for file in one.files]
+        parts = [{int(place): cast("State", state) for place, state in file.facts.items()} for file in files]
+        states = fit.finished(self.plan, fit.merged(self.plan, parts))
+        rows = sum(file.rows for file in files)
+
+        def switch() -> Published:
+            self.sink.observed.states, self.sink.observed.rows = states, rows
+            return Published("", "figures", 0, rows, 0, 0, {TRAIN: rows}, ())
+
+        return switch
+
+    def commit(self, staged: Sequence[Staged], /, *, requires: Requires) -> Published:
+        """Prepare and hand on."""
+        return self.prepare(staged, requires=requires)()
+
+    def abort(self) -> None:
+        """Nothing was kept."""
+
+
+def train_split(options: WriteOptions, schema: Schema, /) -> Splitting | None:
+    """How the rows to fit on are told from the others; None: all of them.
+
+    Raises:
+        ConfigError: There are splits, and none is named `train`.
+        SchemaError: The split key is no column.
+    """
+    if not options.split:
+        return None
+    if TRAIN not in options.split:
+        raise ConfigError(
+            f"steps are fitted on the split {TRAIN}, and the splits are {', '.join(options.split)}",
+            hint=f'Name one of them "{TRAIN}".',
+        )
+    return splitting(options, schema)
+
+
+def _train(batch: pa.RecordBatch, split: Splitting | None, place: str) -> pa.RecordBatch:
+    if split is None:
+        return batch
+    return batch.filter(pa.array(split.assign(batch, place) == split.names.index(TRAIN)))
