@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
-import importlib.util
 import os
 import platform
 import shutil
@@ -11,22 +11,27 @@ import time
 from dataclasses import asdict, dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 import psutil
 from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
 
 from connectors import base, registry
 from etl import settings
 from etl.cli import output, process
 from etl.core.errors import EtlError
+from etl.engine import devices, select
+
+if TYPE_CHECKING:
+    from etl.engine.devices import Survey
 
 Verdict: TypeAlias = Literal["ok", "absent", "bad"]
 
 LEAST_DISK = 1 << 30
 LEAST_MEMORY = 512 << 20
 """Below these even a small export may end half way."""
-GPU_FILES = Path("/proc/driver/nvidia/gpus")
+LEAST_LINKER = SpecifierSet(">=13.3,<14")
 NOT_FOR_USERS = frozenset({"test", "dev"})
 
 
@@ -39,10 +44,12 @@ class Finding:
     said: str
 
 
-def doctor(*, as_json: bool, debug: bool) -> int:
-    """Print what was found; 1 when something has to be mended, else 0."""
+def doctor(*, as_json: bool, debug: bool, cluster: str | None = None) -> int:
+    """Print what was found, of every worker of `cluster` too; 1 when something has to be mended, else 0."""
     process.prepare(None, debug=debug)
     findings = [*_installation(), _decoder(), *_machine(), *_gpu(), *_connections()]
+    if cluster is not None:
+        findings += _workers(cluster)
     bad = sum(one.verdict == "bad" for one in findings)
     if as_json:
         output.emit_json({"status": "bad" if bad else "ok", "findings": [asdict(one) for one in findings]})
@@ -119,13 +126,74 @@ def _machine() -> list[Finding]:
 
 
 def _gpu() -> list[Finding]:
-    devices = len(list(GPU_FILES.iterdir())) if GPU_FILES.is_dir() else 0
-    gpu = (
-        Finding("GPU", "ok", f"{devices} found") if devices else Finding("GPU", "absent", "none found; the CPU is used")
-    )
-    if importlib.util.find_spec("cudf") is None:
-        return [gpu, Finding("cuDF", "absent", "not installed; the CPU engine is used")]
-    return [gpu, Finding("cuDF", "ok", "installed")]
+    """Driver and devices as the driver tells them, and the packages for GPUs; no context is made."""
+    found = devices.survey()
+    if found.driver:
+        cuda = ".".join(str(one) for one in found.cuda)
+        out = [Finding("GPU driver", "ok", f"{found.driver}, CUDA up to {cuda}")]
+    elif found.fault:
+        out = [Finding("GPU driver", "bad", found.fault)]
+    else:
+        out = [Finding("GPU driver", "absent", "none found; the CPU is used")]
+    out += [
+        Finding(f"GPU {one.index}", "ok", f"{one.name}, {output.bytes_text(one.memory)}, {one.uuid}")
+        for one in found.devices
+    ]
+    if not found.devices:
+        out.append(Finding("GPU", "absent", "none found; the CPU is used"))
+    for package, name in (("cudf", "cuDF"), ("dask-cuda", "Dask-CUDA")):
+        version = found.version_of(package)
+        said = version or "not installed; the CPU engine is used"
+        out.append(Finding(name, "ok" if version else "absent", said))
+    ucx = found.version_of("distributed-ucxx")
+    out.append(Finding("UCX", "ok" if ucx else "absent", ucx or "not installed; GPUs exchange frames over TCP"))
+    twice = [name for name, _ in found.packages if name.endswith("-cu12") and _has(found, f"{name[:-1]}3")]
+    for name in twice:
+        said = (
+            f"installed for CUDA 12 and 13 at once, which overwrite each other; run: pip uninstall {name[:-1]}3 {name}"
+        )
+        out.append(Finding(name[:-5], "bad", f"{said}, and install the one that fits"))
+    return [*out, *_linker(found)]
+
+
+def _has(found: Survey, package: str) -> bool:
+    return any(name == package for name, _ in found.packages)
+
+
+def _linker(found: Survey) -> list[Finding]:
+    """For CUDA 13, libcudf needs a newer nvjitlink than torch brings; both load the one that is installed."""
+    if not _has(found, "cudf-cu13"):
+        return []
+    try:
+        version = metadata.version("nvidia-nvjitlink")
+    except metadata.PackageNotFoundError:
+        return []
+    fits = LEAST_LINKER.contains(version, prereleases=True)
+    said = version if fits else f"{version}, as torch has it, is outside {LEAST_LINKER}, which cuDF needs"
+    return [Finding("nvjitlink", "ok" if fits else "bad", said)]
+
+
+def _workers(address: str) -> list[Finding]:
+    """What each worker of a scheduler says of itself, and whether a run would take them."""
+    remote: Any = importlib.import_module("etl.engine.clusters.remote")
+    probing: Any = importlib.import_module("etl.engine.probe")
+    try:
+        select.check(address)
+        with contextlib.closing(remote.connect(address)) as client:
+            answers = remote.answers(client, address)
+            out = [
+                Finding(
+                    f"worker {name}",
+                    "ok",
+                    f"makes frames with {one.can()}; {one.device or 'no device'}, driver {one.driver or 'none'}, UCX "
+                    f"{'yes' if one.ucx else 'no'}; {', '.join(f'{k} {v}' for k, v in one.versions.items())}",
+                )
+                for name, one in sorted(answers.items())
+            ]
+            probing.agreed(answers, address)
+    except EtlError as error:
+        return [Finding(f"cluster {address}", "bad", str(error))]
+    return [Finding(f"cluster {address}", "ok", f"{len(out)} workers that are equal"), *out]
 
 
 def _connections() -> list[Finding]:

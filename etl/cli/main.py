@@ -313,11 +313,18 @@ def demo(
 
 
 @app.command(cls=Once, short_help="Check the installation and the connections.")
-def doctor(*, as_json: JSON = False, debug: DEBUG = False) -> None:
-    """Check Python, packages, drivers, connections, disk, memory and GPU. Exit 1 when something must be mended."""
+def doctor(
+    *,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", help="Ask every worker of this scheduler too.", metavar="ADDRESS")
+    ] = None,
+    as_json: JSON = False,
+    debug: DEBUG = False,
+) -> None:
+    """Check Python, packages, drivers, connections, disk, memory and GPUs. Exit 1 when something must be mended."""
     from etl.cli import doctor as command
 
-    raise typer.Exit(command.doctor(as_json=as_json, debug=debug))
+    raise typer.Exit(command.doctor(as_json=as_json, debug=debug, cluster=cluster))
 
 
 @dataset.command("show", cls=Once)

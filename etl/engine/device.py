@@ -116,9 +116,6 @@ class Ring:
         Raises:
             EngineError: One row alone is larger than a buffer.
         """
-        if not table.num_rows:
-            yield table
-            return
         buffer = self._free.get()
         try:
             begun = 0
@@ -153,8 +150,13 @@ def _written(buffer: pa.Buffer, table: pa.Table) -> pa.Table:
 
 @cache
 def ring() -> Ring:
-    """The ring of this process, taken with the first part."""
+    """The ring of this process, taken when the worker warms up, by the one thread that has the device."""
     return Ring(page_locked, BUFFER_BYTES)
+
+
+def pieces(table: pa.Table, /) -> Iterator[pa.Table]:
+    """The table through the ring of this process; one of no rows as it is, for which no ring is taken."""
+    return ring().pieces(table) if table.num_rows else iter((table,))
 
 
 def warm_up() -> None:

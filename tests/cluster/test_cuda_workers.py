@@ -22,6 +22,7 @@ from etl.run.naming import new_run_id
 from etl.tensors.dataset import open_dataset
 from etl.tensors.options import WriteOptions
 from tests.cluster.conftest import DISABLED
+from tests.command import cuetl
 from tests.servers.process import free_port
 
 if TYPE_CHECKING:
@@ -71,7 +72,12 @@ def test_parts_with_frames_run_on_the_workers_of_a_scheduler(tmp_path: Path) -> 
             client.wait_for_workers(2, timeout=60)
             resources = [one["resources"] for one in client.scheduler_info(n_workers=-1)["workers"].values()]
             assert resources == [{"GPU": 1, "DRIVER": 1}] * 2
+        told = cuetl("doctor", "--cluster", address, "--json", cwd=tmp_path).json["findings"]
         (result,) = runner.run([job], run_id=new_run_id(), engine=address)
     assert (result.engine, result.rows, result.partitions) == ("cpu", ROWS, 4), "without a device, frames are pandas'"
     table = open_dataset(str(tmp_path / "out")).table().sort_by("id")
     assert table.column("double").to_pylist() == [None if i % 7 == 0 else i / 2 for i in range(ROWS)]
+    asked = {one["what"]: one for one in told}
+    assert asked[f"cluster {address}"]["said"] == "2 workers that are equal"
+    assert sum(one["what"].startswith("worker tcp://") and "pandas" in one["said"] for one in told) == 2
+    assert asked["cuDF"]["verdict"] == "ok"

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from etl.core.errors import ConfigError, EngineError, SchemaError
 from etl.core.schema import Schema
+from etl.engine.device import pieces, settled
 from etl.engine.door import (
     carry,
     declared_columns,
@@ -60,8 +61,12 @@ class CudfBackend:
     name: ClassVar[BackendName] = "cudf"
 
     def from_arrow(self, table: pa.Table, schema: Schema, /) -> Any:
-        """See `Backend`: one import of the whole table, after the host has unified dictionaries and chunks."""
-        return library().DataFrame.from_arrow(carry(table, schema))
+        """See `Backend`: imported from page-locked memory, after the host has unified dictionaries and chunks."""
+        cudf, made = library(), []
+        for piece in pieces(carry(table, schema)):
+            made.append(cudf.DataFrame.from_arrow(piece))
+            settled()  # copies are asynchronous, and the piece's memory is written again after this
+        return made[0] if len(made) == 1 else cudf.concat(made, ignore_index=True)
 
     def to_arrow(self, frame: Any, schema: Schema, /) -> pa.Table:
         """See `Backend`."""
