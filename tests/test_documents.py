@@ -102,7 +102,7 @@ def test_the_architecture_names_every_module_of_the_packages_it_lists() -> None:
 def test_the_commands_of_the_readme_run_as_written(pgdb: PostgresDatabase, tmp_path: Path) -> None:
     pgdb.sql(ORDERS, "alter table orders add primary key (order_id)", "analyze orders")
     (settings,) = fenced("README.md", "toml")
-    commands = "".join(fenced("README.md", "sh"))
+    blocks = fenced("README.md", "sh")
     (snippet,) = fenced("README.md", "python")
     given = "postgresql://etl@db.example/shop"
     assert given in settings
@@ -117,8 +117,8 @@ def test_the_commands_of_the_readme_run_as_written(pgdb: PostgresDatabase, tmp_p
         assert pgdb.password not in done.stdout + done.stderr
         return done.stdout
 
-    for command in commands.splitlines():
-        run("bash", "-c", command)
+    for block in blocks:
+        run("bash", "-e", "-c", block)
     (tmp_path / "open.py").write_text(snippet)
     rows, shape, dtype = re.fullmatch(r"(\d+) \((\d+), 2\) (\w+)\n", run(sys.executable, "open.py")).groups()  # type: ignore[union-attr]
     assert (int(rows), dtype) == (5000, "int32")
