@@ -16,8 +16,10 @@ from etl.settings import settings
 if TYPE_CHECKING:
     from etl.engine.base import BackendName, Cluster
 
-WORTH_PROCESSES = 32 << 20
-"""Arrow data below which frames are made in the run process: starting others takes longer."""
+WORTH_PROCESSES = 1 << 30
+"""Arrow data below which frames are made by threads of the run process. A process takes two seconds of CPU until it has
+its libraries, as much as a function of columns takes for half a GB, and columns are worked on outside of Python's lock;
+a function that works row by row in Python asks for processes by a number of workers."""
 MAX_READERS = 8
 """Reads at once on one store, whatever the number of workers: more of them slow a server down."""
 READERS_PER_WORKER = 2
@@ -106,7 +108,9 @@ def choose(
             return replace(_gpus(why, workers, parts, at_once, frames=True), exchange=exchange)
     if frames and not python_rows and workers is None and input_bytes is not None and input_bytes < WORTH_PROCESSES:
         size = f"{input_bytes >> 20} MiB" if input_bytes >> 20 else f"{input_bytes >> 10} KiB"
-        return _cpu(f"{why}; about {size} are made into frames sooner than processes start", limit, 1, rows=False)
+        return _cpu(
+            f"{why}; about {size} are made into frames sooner by threads than processes start", limit, 1, rows=False
+        )
     return _cpu(why, limit, workers, rows=python_rows, frames=frames, here=here)
 
 

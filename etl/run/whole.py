@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     from etl.run.result import RunResult
 
 
-
 def run(bound: Bound, /, *, run_id: str, engine: str, workers: int | None, progress: Progress | None) -> RunResult:
     """Carry the three passes out.
 
@@ -216,13 +215,13 @@ def _told_to(progress: Progress, name: str) -> Callable[[int, int, int], None]:
 
 
 def _choice(bound: Bound, size: int, engine: str, workers: int | None) -> EngineChoice:
-    """Frames in as many processes as there are cores: a join has work for all. A small one is over before they are."""
+    """Frames on all cores, since a join has work for all: in threads, or in processes where there is much."""
     local = bound.steps is not None and bound.steps.local
     return select.choose(
         engine,
         python_rows=False,
-        parts=select.MAX_READERS if size >= select.WORTH_PROCESSES else 1,
-        workers=workers or select.cores(),
+        parts=select.MAX_READERS,
+        workers=workers,
         at_once=None,
         frames=True,
         input_bytes=size,

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pytest
 
 from etl.core.errors import EtlError, Retry, SchemaError, UserCodeError
-from etl.engine import select, spool
+from etl.engine import spool
 from etl.planning import loader
 from etl.run.naming import new_run_id
 from etl.run.pipelines import plan_pipeline, run_pipeline
@@ -58,7 +58,7 @@ def joined(orders, users):
 
 
 def run(
-    folder: Path, body: str, name: str = "", *, workers: int = 1, parts: int | None = None, engine: str = "cpu"
+    folder: Path, body: str, name: str = "", *, workers: int | None = 1, parts: int | None = None, engine: str = "cpu"
 ) -> RunResult:
     """Run a pipeline of a file of these lines; it writes to `folder`/out."""
     file = folder / "pipes.py"
@@ -92,10 +92,10 @@ def test_a_join_and_a_group_are_the_same_however_sources_are_cut(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     found = []
-    for parts in (1, 7):
+    for parts, workers in ((1, 1), (7, None)):  # by one thread, and by one for each core
         folder = tmp_path / str(parts)
         folder.mkdir()
-        result = run(folder, JOIN, parts=parts)
+        result = run(folder, JOIN, parts=parts, workers=workers)
         assert (result.rows, result.partitions) == (593, 2 * parts)
         assert nothing_is_left(folder)
         found.append(document(folder))
@@ -111,10 +111,9 @@ def test_a_join_and_a_group_are_the_same_however_sources_are_cut(
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("many_partitions")
-def test_processes_make_the_same_as_threads(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_processes_make_the_same_as_threads(tmp_path: Path) -> None:
     (tmp_path / "threads").mkdir()
-    run(tmp_path / "threads", JOIN, parts=3)
-    monkeypatch.setattr(select, "WORTH_PROCESSES", 0)
+    run(tmp_path / "threads", JOIN, parts=3, workers=None)
     (tmp_path / "processes").mkdir()
     run(tmp_path / "processes", JOIN, parts=3, workers=2)
     hashes = [document(tmp_path / kind)["content_sha256"] for kind in ("threads", "processes")]

@@ -49,6 +49,24 @@ def test_frames_of_several_parts_run_in_processes_and_one_part_in_a_thread(monke
     assert (one.kind, one.slots) == ("threads", 1)
 
 
+def test_frames_of_little_data_are_made_by_threads_unless_workers_are_asked_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(select, "cores", lambda: 4)
+
+    def chosen(size: int, workers: int | None = None) -> EngineChoice:
+        return select.choose(
+            "cpu", python_rows=False, parts=8, workers=workers, at_once=None, frames=True, input_bytes=size
+        )
+
+    small = chosen(select.WORTH_PROCESSES - 1)
+    assert (small.kind, small.workers, small.slots) == ("threads", 1, 4)
+    assert "about 1023 MiB are made into frames sooner by threads" in small.why
+    large, asked = chosen(select.WORTH_PROCESSES), chosen(1, workers=2)
+    assert (large.kind, large.workers) == ("processes", 4)
+    assert (asked.kind, asked.workers) == ("processes", 2)
+
+
 def test_a_function_without_a_file_stays_in_this_process() -> None:
     choice = select.choose("auto", python_rows=False, parts=8, workers=2, at_once=None, frames=True, here=True)
     assert (choice.kind, choice.slots) == ("threads", 4)
