@@ -278,16 +278,37 @@ def _bound(
 ) -> Iterator[str]:
     before = ""
     literal = False
-    for token in statement:
+    for at, token in enumerate(statement):
         text = token.text
         bind = token.kind == "param" and text[1:] in params
         if bind:
-            text = quote_literal(params[text[1:]])
+            text = _literals(text[1:], params[text[1:]], quote_literal, listed=_in_list(statement, at))
         # A literal must not grow together with its neighbours: `x-:n` with -1, `e:v` with 'a'.
         if (bind and before and not before[-1].isspace()) or (literal and not text[0].isspace() and text not in ",)"):
             yield " "
         yield text
         before, literal = text, bind
+
+
+def _in_list(statement: Sequence[Token], at: int) -> bool:
+    """Whether a token is one of the values of `in (…)`."""
+    before = [t.text.lower() for t in statement[:at] if t.kind not in ("space", "comment")]
+    while len(before) > 2 and before[-1] == ",":
+        before = before[:-2]
+    return before[-2:] == ["in", "("]
+
+
+def _literals(name: str, value: object, quote_literal: Callable[[object], str], *, listed: bool) -> str:
+    """A value as it stands in the text; a list among the values of `in (…)` as its own values."""
+    if not listed or not isinstance(value, list | tuple):
+        return quote_literal(value)
+    if not value:
+        raise ConfigError(
+            f"the parameter {name} is an empty list, and `in ()` is no SQL",
+            hint="Leave the condition out where there is nothing to look for.",
+            param=name,
+        )
+    return ", ".join(quote_literal(one) for one in value)
 
 
 def _one(found: Sequence[Token]) -> list[Token]:
@@ -558,6 +579,10 @@ def literal(value: object, /, dialect: str) -> str:
             return str(value)
         case bytes():
             return f"x'{value.hex()}'"
+        case list() | tuple():
+            raise ConfigError(
+                "a list was given for a parameter that stands for one value", hint="Write it as `in (:name)`."
+            )
         case dt.datetime():
             naive = value.astimezone(dt.UTC).replace(tzinfo=None) if value.tzinfo else value
             return quote_text(naive.isoformat(sep=" "), dialect)

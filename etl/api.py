@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import multiprocessing
 from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Generic, ParamSpec, TypeVar
@@ -13,7 +14,7 @@ from connectors.base import Query, Tally
 from etl.core.errors import ConfigError, EtlError
 from etl.core.partition import Partition, Whole
 from etl.planning.definition import define
-from etl.planning.function import where_called
+from etl.planning.function import loading, where_called
 from etl.run import pipelines
 from etl.run.channel import ReadAhead
 from etl.run.early import BATCH_BYTES
@@ -343,6 +344,12 @@ def _run(
 ) -> RunResult:
     if record:
         raise ConfigError("record=True: there is no state store to keep a run in yet", hint="Leave it out.")
+    # A worker, too, loads the file for its function; and a process that is being started imports the script again.
+    if loading() or getattr(multiprocessing.current_process(), "_inheriting", False):
+        raise ConfigError(
+            f"pipeline {defined.name} is run by the file that defines it, while the file is loaded",
+            hint='Put .run() under `if __name__ == "__main__":`.',
+        )
     run_id = new_run_id()
     bound = defined.bind(params, run_id)
     return pipelines.run_pipeline(bound, run_id=run_id, engine=engine, workers=workers, resume=resume)

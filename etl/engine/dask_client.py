@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import queue
+import sys
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from distributed import Client, Future, KilledWorker
@@ -13,7 +15,7 @@ from etl.core.errors import Cancelled, EngineError, WorkerLost
 from etl.engine.events import TOPIC
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from etl.engine.base import EngineChoice, SpecT
 
@@ -73,6 +75,26 @@ class DaskHandle(Generic[ResultT]):
         finally:
             self._future.release()
         return value
+
+
+@contextmanager
+def without_main() -> Iterator[None]:
+    """Start processes that do not run the user's script again: what they need of a user's file they load by reference.
+
+    `multiprocessing` tells a new process where the main module is, to import it there; a script whose last lines start
+    a run would start runs for ever. See `multiprocessing.spawn.get_preparation_data`.
+    """
+    main = sys.modules["__main__"]
+    file, spec = getattr(main, "__file__", None), main.__spec__
+    main.__spec__ = None
+    if file is not None:
+        del main.__file__
+    try:
+        yield
+    finally:
+        main.__spec__ = spec
+        if file is not None:
+            main.__file__ = file
 
 
 class DaskCluster:

@@ -17,6 +17,7 @@ import re
 import sys
 import threading
 import traceback
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -37,6 +38,7 @@ PACKAGE = "_cuetl_pipeline_"
 _KEYWORD = re.compile(r"(\w+)(?:\.__init__)?\(\) got an unexpected keyword argument '(\w+)'")
 _RELOAD = "Start the command again, so that every process reads the same file."
 _importing = threading.RLock()
+_LOADING: ContextVar[str] = ContextVar("loading", default="")
 _modules: dict[tuple[str, str], ModuleType] = {}
 _defined: dict[FunctionRef, Callable[..., Any]] = {}
 _siblings: dict[str, Path] = {}
@@ -195,6 +197,7 @@ def _executed(path: Path, source: bytes, digest: str) -> ModuleType:
         raise ConfigError(f"{path} is not a Python file", hint="Pipelines are files that end in .py.")
     module = importlib.util.module_from_spec(spec)
     sys.modules[package], sys.modules[name] = parent, module
+    token = _LOADING.set(str(path))
     try:
         with _beside(path.parent), contextlib.redirect_stdout(sys.stderr):
             exec(compile(source, str(path), "exec", dont_inherit=True), vars(module))  # noqa: S102 - the user's own file
@@ -205,7 +208,14 @@ def _executed(path: Path, source: bytes, digest: str) -> ModuleType:
         # A file that ends the process (sys.exit) is broken as one that raises.
         _forget(package)
         raise _broken(path, error) from error
+    finally:
+        _LOADING.reset(token)
     return module
+
+
+def loading() -> str:
+    """The user's file that is being imported here, "" for none: meanwhile nothing may run."""
+    return _LOADING.get()
 
 
 @contextlib.contextmanager

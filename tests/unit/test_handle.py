@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
+import sqlite3
+import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -55,3 +59,39 @@ def test_what_run_is_given_wrong_is_said_before_anything_is_read(tmp_path: Path)
     with pytest.raises(errors.ConfigError, match="unknown engine 'gpus'"):
         passing.run(engine="gpus")
     assert list(tmp_path.iterdir()) == []
+
+
+GUARD = 'if __name__ == "__main__":'
+
+
+@pytest.mark.parametrize("guard", ["", GUARD])
+def test_a_script_that_runs_its_own_pipeline_on_processes(guard: str, tmp_path: Path) -> None:
+    with contextlib.closing(sqlite3.connect(tmp_path / "t.db")) as database:
+        database.execute("create table t (id integer primary key)")
+        database.executemany("insert into t values (?)", [(n,) for n in range(100)])
+        database.commit()
+    script = tmp_path / "script.py"
+    script.write_text(
+        f"""
+import os
+from etl import SQL, Parquet, pipeline
+
+@pipeline(sources={{"t": SQL("sqlite:///{tmp_path}/t.db", table="t", partition_column="id", partitions=2)}},
+          sink=Parquet("{tmp_path}/out"), rowwise=True, retries=0)
+def made(t):
+    return t.assign(process=os.getpid())
+
+{guard or "if True:"}
+    result = made.run(engine="cpu", workers=2)
+    print(result.rows, result.partitions, os.path.basename(__file__))
+"""
+    )
+    done = subprocess.run([sys.executable, str(script)], capture_output=True, text=True, check=False, timeout=120)
+    if not guard:
+        assert done.returncode == 1
+        assert "pipeline made is run by the file that defines it" in done.stderr
+        assert GUARD in done.stderr
+        return
+    assert (done.returncode, done.stdout) == (0, "100 2 script.py\n"), done.stderr
+    processes = set(etl.open_dataset(f"{tmp_path}/out").table().column("process").to_pylist())
+    assert len(processes) == 2

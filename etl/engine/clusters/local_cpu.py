@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import dask
 from distributed import Client, Nanny, Scheduler, SpecCluster, Worker
 
-from etl.engine.dask_client import HOLDING, QUIET, DaskCluster
+from etl.engine.dask_client import HOLDING, QUIET, DaskCluster, without_main
 
 if TYPE_CHECKING:
     from etl.engine.base import EngineChoice
@@ -39,7 +39,7 @@ def start(choice: EngineChoice, /) -> DaskCluster:
             **plain,
         },
     }
-    with dask.config.set({**QUIET, **HOLDING} if choice.memory else QUIET):
+    with dask.config.set({**QUIET, **HOLDING} if choice.memory else QUIET), without_main():
         cluster = SpecCluster(
             scheduler={"cls": Scheduler, "options": {**place, **plain}},
             workers=dict.fromkeys(range(choice.workers), worker),

@@ -19,7 +19,7 @@ from distributed import Client, Nanny
 
 from etl.core.errors import ConfigError, EngineError
 from etl.engine import devices
-from etl.engine.dask_client import QUIET, DaskCluster
+from etl.engine.dask_client import QUIET, DaskCluster, without_main
 from etl.engine.device import warm_up
 from etl.engine.probe import agreed, probe
 from etl.engine.select import FETCHERS_PER_GPU
@@ -270,7 +270,8 @@ def _made(chosen: Options) -> SpecCluster:
             hint="Install cuetl[gpu-cu12] or cuetl[gpu-cu13]; `cuetl doctor` shows what is there.",
         ) from error
     try:
-        return LocalCUDACluster(**chosen.keywords())
+        with without_main():
+            return LocalCUDACluster(**chosen.keywords())
     except Exception as error:
         raise EngineError(
             f"the Dask-CUDA cluster could not start: {_words(error)}", hint="`cuetl doctor` shows what is there."

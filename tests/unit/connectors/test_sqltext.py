@@ -55,6 +55,20 @@ def test_any_text_parameter_comes_back_as_a_value(value: str) -> None:
     assert sqlite3.connect(":memory:").execute(bound.sql).fetchone() == (value, ":v")
 
 
+@given(st.lists(st.one_of(st.integers(-5, 5), st.sampled_from(["a", "b'", ":v"])), min_size=1, max_size=5))
+def test_a_list_among_the_values_of_in_is_its_values(values: list[object]) -> None:
+    bound = text("select 1 where 'a' in ('z', /* x */ :v) or 2 not in (:v)", "sqlite", v=values)
+    found = sqlite3.connect(":memory:").execute(bound.sql).fetchone()
+    assert found == ((1,) if "a" in values or 2 not in values else None)
+
+
+def test_a_list_elsewhere_and_an_empty_one_are_refused() -> None:
+    with pytest.raises(ConfigError, match="the parameter v is an empty list"):
+        text("select 1 where 1 in (:v)", v=[])
+    with pytest.raises(ConfigError, match=r"in \(:name\)"):
+        literal([1, 2], dialect="sqlite")
+
+
 def test_sql_84_parameters_stand_outside_strings_comments_and_names() -> None:
     bound = text(
         "select :day::date d, ':day' s, (array[1,2,3])[1:2] a, $$:day$$ q, \":day\" /* :day */ -- :day", day="x"
