@@ -77,6 +77,8 @@ def _between(slice_: KeyRange, facts: Facts, schema: Schema) -> tuple[str, ...] 
             for step in key.steps[first:last]:
                 rows.append(rows[-1] + step.rows)
             return bounds[min(last - 1, first + bisect_left(rows, rows[-1] / 2))]
+        if known and slice_.low is not None and key.steps[bounds.index(slice_.low)].single:
+            return None  # all its rows have one key, however far the next one is
     return _whole_number(slice_, schema)
 
 
