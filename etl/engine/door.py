@@ -95,12 +95,13 @@ def carried_schema(schema: Schema, /) -> Schema:
     return Schema(tuple(carried_field(one) for one in schema))
 
 
-def carry(table: pa.Table, schema: Schema, /) -> pa.Table:
+def carry(table: pa.Table, schema: Schema, /, *, combine: bool = True) -> pa.Table:
     """The table with every column in its carried type: one dictionary per column, no metadata, few chunks.
 
     Args:
         table: Rows exactly of the schema's columns, in its order.
         schema: What the source says; dictionaries with a vocabulary come out with exactly that vocabulary.
+        combine: Make few chunks of many; not for a caller that copies every chunk to its place anyway.
 
     Raises:
         SchemaError: Columns are not those of the schema, or no frame carries a type.
@@ -113,9 +114,12 @@ def carry(table: pa.Table, schema: Schema, /) -> pa.Table:
     columns = [_carry_column(table.column(i), one) for i, one in enumerate(schema)]
     # Stale metadata of pandas would set an index.
     made = pa.Table.from_arrays(columns, names=list(schema.names)).unify_dictionaries().replace_schema_metadata(None)
-    if any(column.num_chunks > CHUNKS for column in made.columns):
-        made = made.combine_chunks()
-    return made
+    return few_chunks(made) if combine else made
+
+
+def few_chunks(table: pa.Table, /) -> pa.Table:
+    """The table with at most `CHUNKS` chunks in each column."""
+    return table.combine_chunks() if any(column.num_chunks > CHUNKS for column in table.columns) else table
 
 
 def read_files(paths: Sequence[str], /) -> pa.Table:

@@ -303,3 +303,18 @@ def test_intervals_are_refused_before_a_row_is_read() -> None:
     frame["size"] = pd.cut(frame["i"], [0, 2, 4])
     with pytest.raises(SchemaError, match=r"column size .* has labels that are interval.*frames\.cut"):
         PANDAS.schema_of(frame.iloc[:0], source)
+
+
+@pytest.mark.parametrize("kind", [*("int8", "uint16", "int64", "float32", "float64"), "bool"])
+def test_chunks_and_slices_come_to_their_places_and_nobody_else_has_them(kind: str) -> None:
+    word = pa.type_for_alias(kind)
+    first = pa.array([None, 1, 0, None, 1, 1, 0, 1, 1, None, 0], pa.int8()).cast(word)
+    column = pa.chunked_array([first[3:], first[:0], pa.array([1, 0], pa.int8()).cast(word), first[1:4]])
+    table = pa.table({"x": column, "text": ["a"] * len(column), "y": column})
+    frame = PANDAS.from_arrow(table, Schema(tuple(Field(f.name, f.type) for f in table.schema)))
+    assert list(frame.columns) == ["x", "text", "y"]
+    assert [None if pd.isna(one) else one for one in frame["x"]] == column.to_pylist()
+    frame.loc[0, "x"] = frame.loc[1, "x"]
+    frame.loc[1, "x"] = pd.NA
+    assert [None if pd.isna(one) else one for one in frame["y"]] == column.to_pylist()
+    assert table.column("x").to_pylist() == column.to_pylist() == [*first[3:].to_pylist(), 1, 0, 1, 0, None]

@@ -16,6 +16,7 @@ from etl.engine.door import (
     carry_vocabulary,
     declared_columns,
     exact,
+    few_chunks,
     read_files,
     returned_field,
     returned_labels,
@@ -61,15 +62,24 @@ class PandasBackend:
     def from_arrow(self, table: pa.Table, schema: Schema, /) -> pd.DataFrame:
         """See `Backend`."""
         keep_nan_apart()
-        made = carry(table, schema)
-        for i, kind in enumerate(made.schema.types):
+        made = carry(table, schema, combine=False)
+        other = [i for i, kind in enumerate(made.schema.types) if kind not in _MASKED]
+        rest = few_chunks(made.select(other))
+        for i, kind in enumerate(rest.schema.types):
             if pa.types.is_date(kind):  # dates are datetime64[s] on both engines; `object` would be the default here
-                made = made.set_column(i, made.column_names[i], made.column(i).cast(pa.timestamp("s")))
-        frame = made.to_pandas(types_mapper=_dtype)
+                rest = rest.set_column(i, rest.column_names[i], rest.column(i).cast(pa.timestamp("s")))
+        frame = rest.to_pandas(types_mapper=_dtype)
         for name, dtype in frame.dtypes.items():  # labels of no label would be `object`: another dtype than with some
             if isinstance(dtype, pd.CategoricalDtype) and not len(dtype.categories):
                 frame[name] = frame[name].cat.set_categories(pd.Index([], dtype="str"))
-        return frame
+        if len(other) == len(schema):
+            return frame
+        columns = {
+            name: frame[name].array if i in other else _masked(made.column(i))
+            for i, name in enumerate(made.column_names)
+        }
+        # Nobody else has these arrays: without a copy they are the frame's own.
+        return pd.DataFrame(columns, index=pd.RangeIndex(made.num_rows), copy=False)
 
     def to_arrow(self, frame: Any, schema: Schema, /) -> pa.Table:
         """See `Backend`."""
@@ -105,9 +115,35 @@ def _read(paths: Sequence[str], schema: Schema) -> pd.DataFrame:
 
 
 def _dtype(kind: pa.DataType) -> Any:
-    if pa.types.is_decimal(kind) or pa.types.is_nested(kind):
-        return pd.ArrowDtype(kind)
-    return _MASKED.get(kind)
+    return pd.ArrowDtype(kind) if pa.types.is_decimal(kind) or pa.types.is_nested(kind) else None
+
+
+def _masked(values: Any) -> Any:
+    """A column of numbers or bools as pandas' array of values and mask.
+
+    pandas' own way joins the chunks, copies what it joined and turns a second mask around; here each chunk is copied
+    once, to its place.
+    """
+    dtype = _MASKED[values.type]
+    made = np.empty(len(values), dtype.numpy_dtype)
+    absent = np.zeros(len(values), np.bool_)
+    start = 0
+    for chunk in values.chunks:
+        stop = start + len(chunk)
+        made[start:stop] = _values(chunk, made.dtype)
+        if chunk.null_count:
+            absent[start:stop] = chunk.is_null().to_numpy(zero_copy_only=False)
+        start = stop
+    return dtype.construct_array_type()(made, absent)
+
+
+def _values(chunk: Any, dtype: np.dtype[Any]) -> Any:
+    """What lies in the buffer of a chunk, whatever its mask says. Shape (n,); a view, of bools a copy."""
+    buffer = chunk.buffers()[1]
+    if dtype.kind == "b":
+        bits = pa.BooleanArray.from_buffers(chunk.type, len(chunk), [None, buffer], offset=chunk.offset)
+        return bits.to_numpy(zero_copy_only=False)
+    return np.frombuffer(buffer, dtype, count=len(chunk), offset=chunk.offset * dtype.itemsize) if len(chunk) else 0
 
 
 def _led_to(error: BaseException | None) -> list[BaseException]:
