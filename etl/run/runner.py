@@ -61,7 +61,9 @@ from etl.run.state import (
     step,
 )
 from etl.run.task import PartResult, PartTask, PieceTask, run_piece, stop_mark
+from etl.tensors.places import place_of
 from etl.tensors.sink import DatasetSession, DatasetSink
+from etl.tensors.stages import check_left
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -109,8 +111,11 @@ def run(
 
     Raises:
         Cancelled: Ctrl-C; the statements on the store were stopped and nothing is left.
+        ConfigError: Nothing is left of the run that is to be taken up; a wish that cannot be.
         EtlError: What failed, on which part.
     """
+    if resume is not None:
+        check_left([place_of(write.target) for job in jobs for write in job.writes if write.sink is None], resume)
     state = Run(run_id, retries=max(job.retries for job in jobs))
     execution = _Execution(jobs, state, engine, workers, progress or Silent(), resume)
     try:

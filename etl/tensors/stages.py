@@ -26,7 +26,7 @@ from etl.tensors.storage import LocalStorage, failed, locked
 from etl.tensors.versions import current
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     from etl.tensors.places import Target
 
@@ -75,17 +75,15 @@ def open_stage(target: Target, run_id: str, /, *, taking: str = "") -> Path:
         DatasetError: The file system or the storage refused.
     """
     for name in (run_id, taking) if taking else (run_id,):
-        if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", name):
-            raise ConfigError(f"run id {name!r} cannot be part of a file name", hint="Use letters, digits, _, . and -.")
-    local = target.shadow if isinstance(target, Place) else target
-    stage = local.parent / f".{local.name}.cuetl-{run_id}"
+        _check_name(name)
+    local, stage = _local(target), _stage_of(target, run_id)
     try:
         local.parent.mkdir(0o700 if local is not target else 0o777, parents=True, exist_ok=True)
         if local is not target and local.parent.stat().st_uid != os.getuid():
             # Its name can be guessed, and its files are the rows.
             raise ConfigError(f"{local.parent} belongs to another user", hint="Set TMPDIR to a folder of your own.")
         with locked(local.parent):
-            taken = taking != "" and _take(local.parent / f".{local.name}.cuetl-{taking}", stage, taking, target)
+            taken = taking != "" and _take(_stage_of(target, taking), stage, taking, target)
             sweep(local)
             if not taken:
                 if stage.exists():
@@ -103,6 +101,37 @@ def open_stage(target: Target, run_id: str, /, *, taking: str = "") -> Path:
                 raise failed(f"cannot write to {target}", error) from error
             raise
     return stage
+
+
+def check_left(targets: Sequence[Target], run_id: str, /) -> None:
+    """Refuse to take up a run that left no stage at any of these datasets.
+
+    Raises:
+        ConfigError: It left none: there never was one, it was published, or another run has cleaned up.
+    """
+    _check_name(run_id)
+    if any((_stage_of(target, run_id) / OWNER).exists() for target in targets):
+        return
+    left = {one.run_id for target in targets for one in siblings(_local(target)) if one.kind == "dead"}
+    raise ConfigError(
+        f"run {run_id} left nothing beside {', '.join(map(str, targets))} that could be taken up",
+        hint=f"The runs that did: {', '.join(sorted(left))}." if left else "Run it anew, without resume.",
+    )
+
+
+def _check_name(run_id: str) -> None:
+    if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,99}", run_id):
+        raise ConfigError(f"run id {run_id!r} cannot be part of a file name", hint="Use letters, digits, _, . and -.")
+
+
+def _local(target: Target) -> Path:
+    """The folder beside which the stages of a dataset lie."""
+    return target.shadow if isinstance(target, Place) else target
+
+
+def _stage_of(target: Target, run_id: str) -> Path:
+    local = _local(target)
+    return local.parent / f".{local.name}.cuetl-{run_id}"
 
 
 def _take(old: Path, stage: Path, run_id: str, target: Target) -> bool:

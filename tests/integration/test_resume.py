@@ -134,8 +134,25 @@ def test_what_cannot_be_kept_is_read_again_and_said(tmp_path: Path) -> None:
     run(one)
     assert not [p for p in tmp_path.iterdir() if second in p.name], "a run that does not resume it cleans up"
     calls(tmp_path)
-    assert "no part of it was finished" in codes(run(one, resume=second))["resumed"]
-    assert len(calls(tmp_path)) == 5
+    with pytest.raises(ConfigError, match=f"run {second} left nothing"):
+        run(one, resume=second)
+    assert not calls(tmp_path)
+
+
+def test_a_run_that_nobody_knows_is_refused_before_anything_is_opened(tmp_path: Path) -> None:
+    one = job(tmp_path)
+    first = new_run_id()
+    failed(tmp_path, one, first)
+    calls(tmp_path)
+    gone = Reading(Endpoint("shop", "sqlite", database=str(tmp_path / "gone.db")), Query(table="orders"))
+    with pytest.raises(ConfigError, match=f"run nobody left nothing beside .*out.*{first}"):
+        run(Job(gone, one.writes), resume="nobody")
+    with pytest.raises(ConfigError, match="cannot be part of a file name"):
+        run(one, resume="../out")
+    done = run(one, resume=first)
+    with pytest.raises(ConfigError, match=f"run {done.run_id} left nothing"):
+        run(one, resume=done.run_id)
+    assert len(calls(tmp_path)) < 5
 
 
 def test_a_failed_run_of_rows_that_may_change_leaves_nothing(tmp_path: Path) -> None:
