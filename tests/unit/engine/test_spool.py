@@ -36,6 +36,10 @@ def never() -> bool:
     return False
 
 
+def words_of(column: pa.ChunkedArray[Any]) -> str:
+    return str(pa.chunked_array([column.combine_chunks()]).to_string(window=1000))
+
+
 @given(tables(rows=30), st.integers(1, 9), st.sampled_from([1, 200, 1 << 20]))
 def test_rows_come_back_as_a_source_whatever_files_they_lie_in(table: Any, batch: int, file_bytes: int) -> None:
     schema = schema_of(table)
@@ -51,9 +55,9 @@ def test_rows_come_back_as_a_source_whatever_files_they_lie_in(table: Any, batch
         for several in (parts, (Partition(0, Whole()),)):
             tally = Tally()
             read = [b for part in several for b in source.read(AT, part, schema=wanted, batch_bytes=1, tally=tally)]
-            assert repr(pa.Table.from_batches(read).to_pylist()) == repr(
-                table.select(list(reversed(table.column_names))).to_pylist()
-            )
+            # Arrow's own words: NaN is itself there, and Python has no year 0.
+            right = table.select(list(reversed(table.column_names)))
+            assert [words_of(c) for c in pa.Table.from_batches(read).columns] == [words_of(c) for c in right.columns]
             assert tally.rows == table.num_rows
 
 
