@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from numpy.typing import NDArray
 
 CHUNK = 1 << 15
@@ -45,6 +47,22 @@ class WholeSums:
         counted = times * places
         rows, total = int(times.sum()), int(counted.sum())
         squares = int((counted * places).sum())
+        self.add(WholeSums(rows, total + rows * base, squares + 2 * base * total + rows * base * base))
+
+    def take_wide(self, high: NDArray[np.int64], low: NDArray[np.int64], /) -> None:
+        """Add integers of 128 bits, at most `CHUNK`, each as its upper and lower half."""
+        # Each is held 2^127 higher, so that no limb has a sign.
+        above, below = high.view(np.uint64) ^ np.uint64(1 << 63), low.view(np.uint64)
+        limbs = [
+            below & _LOW,
+            (below >> _SHIFT) & _LOW,
+            (below >> np.uint64(48)) | ((above & np.uint64(0xFF)) << np.uint64(16)),
+            (above >> np.uint64(8)) & _LOW,
+            (above >> np.uint64(32)) & _LOW,
+            above >> np.uint64(56),
+        ]
+        rows, base = len(high), -(1 << 127)
+        total, squares = _sums_of(limbs)
         self.add(WholeSums(rows, total + rows * base, squares + 2 * base * total + rows * base * base))
 
     def add(self, other: WholeSums, /) -> None:
@@ -117,6 +135,11 @@ def _sums(offsets: NDArray[np.uint64], most: int) -> tuple[int, int]:
         most >>= _LIMB
         if most:
             offsets = offsets >> _SHIFT
+    return _sums_of(limbs)
+
+
+def _sums_of(limbs: Sequence[NDArray[np.uint64]]) -> tuple[int, int]:
+    """Sum and sum of squares of integers that are there as limbs of 24 bits, the lowest first."""
     total = sum(int(limb.sum()) << (_LIMB * i) for i, limb in enumerate(limbs))
     squares = 0
     for i, one in enumerate(limbs):

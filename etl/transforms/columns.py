@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass, replace
-from decimal import Decimal
+from datetime import UTC, date, datetime, time, timedelta
+from decimal import Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,6 +16,7 @@ from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Field, Schema
 from etl.engine import frames
 from etl.transforms.base import listed
+from etl.transforms.figures import DIGITS as DIGITS_OF_DECIMALS
 from etl.transforms.figures import FiguresOf, is_number, merged, moments, unit
 
 if TYPE_CHECKING:
@@ -22,6 +24,7 @@ if TYPE_CHECKING:
 
     from etl.transforms.base import Observer, State
 
+DIGITS = Context(prec=DIGITS_OF_DECIMALS)
 WORDS = ("mean",)
 """Values that are fitted."""
 
@@ -46,8 +49,15 @@ class FillNull:
 
     def __init__(self, columns: str | list[str] | tuple[str, ...], value: object, indicator: str | None = None) -> None:
         names = listed(columns, "FillNull")
+        if isinstance(value, np.generic):
+            value = value.item()  # equal steps are saved as equal text
         if value is None:
             raise ConfigError(f"FillNull({', '.join(names)}): None is NULL itself", hint="Give a value to fill with.")
+        name: object = indicator
+        if name is not None and (not isinstance(name, str) or not name):
+            raise ConfigError(
+                f"FillNull({', '.join(names)}): the indicator is {indicator!r}", hint="It is the name of a new column."
+            )
         if indicator is not None and len(names) > 1:
             raise ConfigError(
                 f"FillNull: one indicator {indicator!r} for {len(names)} columns", hint="Write a step for each column."
@@ -86,6 +96,12 @@ class FillNull:
                 )
         fields = [replace(f, nullable=False) if f.name in self.columns else f for f in given]
         if self.indicator is not None:
+            if self.indicator in given.names:
+                raise ConfigError(
+                    f"FillNull({', '.join(self.columns)}): there is a column {self.indicator} already",
+                    hint="Give the indicator another name.",
+                    column=self.indicator,
+                )
             fields.append(Field(self.indicator, pa.bool_(), nullable=False))
         return Schema(tuple(fields))
 
@@ -95,7 +111,7 @@ class FillNull:
 
     def merge(self, left: State, right: State, /) -> State:
         """Of both."""
-        return {name: merged(left[name], right[name], _kind(left[name])) for name in self.columns}
+        return {name: merged(left[name], right[name]) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
         """Column → the value that its NULLs become; numbers, decimals as text."""
@@ -131,13 +147,11 @@ class FillNull:
             value = _constant(_stated(state[name], field.type) if self.fits else self.value, field)
             if self.indicator is not None:
                 made[self.indicator] = frames.is_null(frame[name])
-            made[name] = frames.fill_null(frame[name], value)
+            series = frame[name]
+            if isinstance(field.type, pa.DictionaryType) and value not in series.cat.categories:
+                series = series.cat.add_categories([value])  # the labels of this part may be others
+            made[name] = frames.fill_null(series, _carried(value))
         return made
-
-
-def _kind(found: Mapping[str, Any]) -> pa.DataType:
-    """For merging: sums of whole numbers are merged in their own unit, whatever that is."""
-    return pa.int64() if "total" in found else pa.float64()
 
 
 def _rounded(mean: Fraction | float, kind: pa.DataType) -> int | float | str:
@@ -146,7 +160,7 @@ def _rounded(mean: Fraction | float, kind: pa.DataType) -> int | float | str:
         return float(np.dtype(kind.to_pandas_dtype()).type(float(mean)))
     steps = round(Fraction(mean) / unit(kind))  # half to even
     if pa.types.is_decimal(kind):
-        return str(Decimal(steps).scaleb(-kind.scale))
+        return str(Decimal(steps).scaleb(-kind.scale, DIGITS))
     return steps
 
 
@@ -161,22 +175,59 @@ def _constant(value: object, field: Field) -> Any:
     Raises:
         ConfigError: It is none.
     """
-    kind = field.type
+    kind: Any = field.type
     if isinstance(kind, pa.DictionaryType):
         if not isinstance(value, str) or (field.vocabulary is not None and value not in field.vocabulary):
             raise _unfit(value, field, "none of its labels")
         return value
-    given = Decimal(str(value)) if pa.types.is_decimal(kind) and isinstance(value, int | float) else value
-    broken = isinstance(given, float) and pa.types.is_integer(kind) and not given.is_integer()
-    if broken or isinstance(given, bool) != pa.types.is_boolean(kind):
+    given: Any = value
+    if not _is_of(given, kind):
         raise _unfit(value, field, f"no {kind}")
+    if pa.types.is_timestamp(kind) and (given.tzinfo is None) != (kind.tz is None):
+        raise _unfit(value, field, "without a zone" if kind.tz else "with a zone")
+    if pa.types.is_decimal(kind) and not isinstance(given, Decimal):
+        given = Decimal(str(given))
+    elif pa.types.is_integer(kind):
+        given = int(given)
     try:
+        if pa.types.is_floating(kind):
+            given = float(given)
         made = pa.scalar(given, type=kind).as_py()
     except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
         raise _unfit(value, field, f"no {kind}") from error
     if isinstance(made, float) and math.isinf(made) and made != given:
         raise _unfit(value, field, f"beyond {kind}")
+    if isinstance(made, float) and isinstance(value, int) and made != value:
+        raise _unfit(value, field, f"no {kind}")
     return made
+
+
+def _is_of(value: object, kind: pa.DataType) -> bool:
+    """Whether a value of Python's may stand for one of a column."""
+    types = pa.types
+    if isinstance(value, bool) or types.is_boolean(kind):
+        return isinstance(value, bool) and bool(types.is_boolean(kind))
+    if types.is_integer(kind):
+        return isinstance(value, int) or (isinstance(value, float | Decimal) and value % 1 == 0)
+    if types.is_floating(kind):
+        return isinstance(value, int | float)
+    if types.is_decimal(kind):
+        return isinstance(value, int | float | Decimal)
+    if types.is_date(kind):
+        return isinstance(value, date) and not isinstance(value, datetime)
+    known = (types.is_string, str), (types.is_large_string, str), (types.is_timestamp, datetime), (types.is_time, time)
+    return any(is_kind(kind) and isinstance(value, one) for is_kind, one in (*known, (types.is_duration, timedelta)))
+
+
+def _carried(value: Any) -> Any:
+    """The value as frames hold it: dates are instants of midnight, times of day the span since then."""
+    if isinstance(value, datetime):
+        return value if value.tzinfo is None else value.astimezone(UTC)
+    if isinstance(value, date):
+        return datetime.combine(value, time())
+    if isinstance(value, time):
+        return timedelta(hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond)
+    return value
 
 
 def _unfit(value: object, field: Field, why: str) -> ConfigError:

@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from etl.core.errors import EtlError
 from etl.core.schema import Schema
+from etl.engine.door import carried
 from etl.transforms.base import Fitted, Transform, needs_fit
 from etl.transforms.columns import FillNull
 
@@ -63,7 +64,10 @@ def planned(steps: Sequence[Transform], given: Schema, /) -> Planned:
     schemas = [given]
     for number, step in enumerate(steps, 1):
         try:
-            schemas.append(step.output_schema(schemas[-1]))
+            made = step.output_schema(schemas[-1])
+            for name in step.reads:
+                carried(schemas[-1].field(name).type, column=name)
+            schemas.append(made)
         except EtlError as error:
             raise error.at(f"step {number} of prepare") from error
     return Planned(tuple(steps), tuple(schemas), scans_of(steps))

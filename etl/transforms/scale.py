@@ -88,7 +88,7 @@ class Standardize:
 
     def merge(self, left: State, right: State, /) -> State:
         """Of both."""
-        return {n: merged(left[n], right[n], pa.int64() if "total" in left[n] else pa.float64()) for n in self.columns}
+        return {name: merged(left[name], right[name]) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled_with: Mapping[str, Any], /) -> State:
         """Column → n, mean and std, float64."""
@@ -116,25 +116,33 @@ class Standardize:
             # Of equal floats the rounding of their mean may leave a spread that there is not.
             least = abs(float(known.mean)) * 2.0**-52 if isinstance(known.mean, float) else 0.0
             found[name] = {"n": known.n, "mean": float(known.mean), "std": std if std > least else 0.0}
-            if pa.types.is_signed_integer(kind):
+            if pa.types.is_decimal(kind) and std and abs(float(known.mean)) * 2.0**-53 > std * 2.0**-24:
+                found[name] |= {"coarse": True}
+            if pa.types.is_integer(kind):
                 base = round(Fraction(known.mean))
                 found[name] |= {"base": base, "rest": float(Fraction(known.mean) - base)}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:
-        """Columns without a spread."""
+        """Columns without a spread, and decimals whose spread is lost in float64."""
         flat = [n for n in self.columns if state[n]["std"] == 0.0]
-        return tuple(
-            f"all values of {name} that it was fitted on are equal: it is 0 after Standardize" for name in flat
+        coarse = [n for n in self.columns if "coarse" in state[n]]
+        return (
+            *(f"all values of {name} that it was fitted on are equal: it is 0 after Standardize" for name in flat),
+            *(
+                f"the values of {name} lie so near each other, for their size, that float64 holds little of their "
+                "spread: subtract a constant in the function before Standardize"
+                for name in coarse
+            ),
         )
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
         """The frame with the columns standardized."""
-        del given
         made = frame.copy(deep=False)
         for name in self.columns:
             std = state[name]["std"]
-            apart = _apart(frame[name], state[name])
+            unsigned = pa.types.is_unsigned_integer(given.field(name).type)
+            apart = (_apart_unsigned if unsigned else _apart)(frame[name], state[name])
             scaled = apart / std if std else apart.where(~_finite(apart), 0.0)
             made[name] = _narrow(scaled, name)
         return made
@@ -148,6 +156,16 @@ def _apart(series: Any, figures: State) -> Any:
         return plain
     near = ((series >= max(base - _NEAR, _LEAST)) & (series <= min(base + _NEAR, _MOST))).fillna(value=False)
     return plain.where(~near, frames.to_float(series.where(near) - base) - figures["rest"])
+
+
+def _apart_unsigned(series: Any, figures: State) -> Any:
+    """The same of numbers that have no sign: what is above and what is below, since a difference would wrap."""
+    base = figures["base"]
+    if base < _WHOLE:
+        return frames.to_float(series) - figures["mean"]
+    above = series.where(~(series < base).fillna(value=False), base) - base
+    below = base - series.where(~(series > base).fillna(value=False), base)
+    return frames.to_float(above) - frames.to_float(below) - figures["rest"]
 
 
 def _narrow(series: Any, name: str) -> Any:
