@@ -27,6 +27,7 @@ class Steps:
         returns: Of the rows after all steps; empty until planned.
         prepare: Steps after the function, in order.
         figures: Of those steps that are fitted, by place.
+        expects: Column → type of the rows that the figures of an earlier run were fitted on; None: they are this run's.
         cpu_fallback: Whether a part that is too large for a GPU in every size may be made by pandas.
     """
 
@@ -37,6 +38,7 @@ class Steps:
     returns: Schema = field(default_factory=lambda: Schema(()))
     prepare: tuple[Transform, ...] = ()
     figures: Mapping[int, State] = field(default_factory=dict)
+    expects: Mapping[str, str] | None = None
     cpu_fallback: bool = False
 
     @property

@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from etl.core.errors import EtlError
+from etl.core.errors import EtlError, SchemaError
 from etl.engine.backends import backend
 from etl.planning.calling import called, defined_at
 from etl.transforms.fit import planned
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from etl.core.schema import Schema
     from etl.planning.steps import Steps
 
@@ -36,11 +38,33 @@ def tried(steps: Steps, given: Schema, /) -> Trial:
     Raises:
         UserCodeError: The function fails without rows, or gives no frame.
         SchemaError: A column has no place in a frame, or comes out as something that has no Arrow type.
-        EtlError: A step after the function does not take the columns before it.
+        EtlError: A step after the function does not take the columns before it, or was fitted on others.
     """
     made, said = _made(steps, given)
+    if steps.expects is not None:
+        check_expected(steps.expects, made)
     returns = planned(steps.prepare, made).returns if steps.prepare else made
     return Trial(replace(steps, given=given, made=made, returns=returns), said)
+
+
+def check_expected(expects: Mapping[str, str], made: Schema, /) -> None:
+    """Hold that rows have the columns that the steps were fitted on.
+
+    Raises:
+        SchemaError: They have others; each is named, with both types.
+    """
+    found = [f"{name} is missing" for name in expects if name not in made.names]
+    found += [f"{name} is new" for name in made.names if name not in expects]
+    found += [
+        f"{one.name} is {one.type}, in the fit {expects[one.name]}"
+        for one in made
+        if expects.get(one.name, str(one.type)) != str(one.type)
+    ]
+    if found:
+        raise SchemaError(
+            f"the rows have other columns than those that the dataset's fit was made from: {'; '.join(found)}",
+            hint='Append rows of the same columns and types, or make a new fit with mode="replace".',
+        )
 
 
 def _made(steps: Steps, given: Schema) -> tuple[Schema, tuple[str, ...]]:

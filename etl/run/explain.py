@@ -14,7 +14,7 @@ from etl.tensors.publish import commit_of
 from etl.tensors.sink import DatasetSink
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from connectors.base import Source
     from etl.core.partition import Partition, Snapshot
@@ -26,8 +26,21 @@ if TYPE_CHECKING:
 SAMPLED = "(sampled at run)"
 
 
-def plan(jobs: Sequence[Job], /, *, engine: str = "auto", workers: int | None = None) -> list[dict[str, object]]:
+def plan(
+    jobs: Sequence[Job],
+    /,
+    *,
+    engine: str = "auto",
+    workers: int | None = None,
+    check: Callable[[JobPlan], None] | None = None,
+) -> list[dict[str, object]]:
     """One plan for each job, as JSON values. Reads catalogues, statistics and EXPLAIN only; writes nothing.
+
+    Args:
+        jobs: What would run.
+        engine: As for a run.
+        workers: As for a run.
+        check: What else a run would refuse of each.
 
     Raises:
         EtlError: What a run would refuse before it reads.
@@ -39,8 +52,10 @@ def plan(jobs: Sequence[Job], /, *, engine: str = "auto", workers: int | None = 
         readers = select.readers(workers)
         plans = [compile_job(j, s, at, readers=readers, sample=False) for j, s in zip(jobs, sources, strict=True)]
         for one in plans:
+            if check is not None:
+                check(one)
             for write in (w for w in one.job.writes if w.sink is None):
-                DatasetSink(write.target, write.format, write.options).check(one.written, write.mode)
+                DatasetSink(write.target, write.format, write.options, write.fit).check(one.written, write.mode)
         choice = choice_for(plans, engine, workers)
         return [_shown(one, at, choice) for one in plans]
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, cast
 from etl.core.errors import Cancelled, ConfigError
 from etl.planning.jobs import Job
 from etl.planning.steps import Steps
+from etl.planning.trial import check_expected
 from etl.run import passes, runner
 from etl.run.observing import TRAIN, Observed, ObserveSink, train_split
 from etl.run.progress import Silent
@@ -26,7 +27,7 @@ from etl.tensors.sink import DatasetSink
 from etl.tensors.versions import content, current
 from etl.transforms.base import Fitted, needs_fit
 from etl.transforms.fit import planned, scans_of
-from etl.transforms.preprocessor import figures_of, saved
+from etl.transforms.preprocessor import figures_of, loaded, saved
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -58,12 +59,27 @@ def check(bound: Bound, made: Schema, /) -> Schema:
     Raises:
         ConfigError: A step does not take its columns, or the sink not what comes of them.
     """
-    write, prepare = bound.write, bound.pipeline.prepare
+    prepare = bound.pipeline.prepare
     returns = planned(prepare, made).returns if prepare else made
-    DatasetSink(write.target, write.format, write.options).check(returns, write.mode)
-    if any(needs_fit(step) for step in prepare):
-        train_split(write.options, made)
+    check_split(bound, made)
+    write, expects = bound.write, None
+    if write.mode == "append" and any(needs_fit(step) for step in prepare):
+        fit, steps = _taken(bound)
+        write, expects = replace(write, fit=fit), steps.expects
+    if expects is not None:
+        check_expected(expects, made)
+    DatasetSink(write.target, write.format, write.options, write.fit).check(returns, write.mode)
     return returns
+
+
+def check_split(bound: Bound, made: Schema, /) -> None:
+    """Hold that the rows to fit on can be told: those of the split `train`.
+
+    Raises:
+        ConfigError: There is none, or a step changes what rows are split by.
+    """
+    if any(needs_fit(step) for step in bound.pipeline.prepare):
+        train_split(bound.write.options, made, bound.pipeline.prepare)
 
 
 def shown(bound: Bound, /) -> list[dict[str, object]]:
@@ -164,8 +180,21 @@ def prepared(bound: Bound, job: Job, /) -> Job:
     Raises:
         ConfigError: That version was prepared otherwise.
     """
-    if not any(needs_fit(step) for step in bound.pipeline.prepare):
-        return replace(job, steps=replace(job.steps or Steps(), prepare=bound.pipeline.prepare))
+    prepare, steps = bound.pipeline.prepare, job.steps or Steps()
+    if bound.write.mode != "append" or not any(needs_fit(step) for step in prepare):
+        return replace(job, steps=replace(steps, prepare=prepare))
+    fit, taken = _taken(bound)
+    steps = replace(steps, prepare=prepare, figures=taken.figures, expects=taken.expects)
+    return replace(job, writes=(replace(bound.write, fit=fit),), steps=steps)
+
+
+def _taken(bound: Bound) -> tuple[SavedFit, Steps]:
+    """The fit of the version that is appended to, and its figures.
+
+    Raises:
+        ConfigError: There is none, or of other steps.
+        DatasetError: It is of a later version of cuETL.
+    """
     place = place_of(bound.write.target)
     live = current(place)
     if live is None:
@@ -177,17 +206,18 @@ def prepared(bound: Bound, job: Job, /) -> Job:
             hint='Make a new version with mode="replace".',
         )
     (path,) = (path for path in hashes if path.endswith("/plan.json"))
-    states = figures_of(checked(content(place, path), path, hashes[path]), bound.pipeline.prepare)
+    plan = checked(content(place, path), path, hashes[path])
+    figures = figures_of(plan, bound.pipeline.prepare, path=path)
     entry = cast("Mapping[str, object]", live.document["fit"])
-    steps = replace(job.steps or Steps(), prepare=bound.pipeline.prepare, figures=states)
-    write = replace(bound.write, fit=SavedFit(entry, {}))
-    return replace(job, writes=(write,), steps=steps)
+    return SavedFit(entry, {}), Steps(figures=figures, expects=loaded(plan, path).given)
 
 
 def _fit(bound: Bound, plan: Planned, figures: Mapping[int, State], rows: int) -> SavedFit:
     versions = {name: metadata.version(name) for name in LIBRARIES} | {"python": python_version()}
     split = TRAIN if bound.write.options.split else "all"
-    fit = saved(plan, figures, split=split, rows=rows, versions=versions)
+    write = bound.write
+    features = DatasetSink(write.target, write.format, write.options).plan(plan.returns).features
+    fit = saved(plan, figures, features=features, split=split, rows=rows, versions=versions)
     return SavedFit(fit.entry(), fit.files)
 
 

@@ -81,6 +81,7 @@ class ObserveSink:
         """
         del mode  # of this sink; the dataset has its own
         self.dataset.check(fit.planned(self.prepare, schema).returns, self.mode)
+        train_split(self.dataset.options, schema, self.prepare)
 
     def begin(self, run_id: str, schema: Schema, mode: Mode, /) -> ObserveSession:
         """Nothing to open.
@@ -89,7 +90,13 @@ class ObserveSink:
             EtlError: As `fit.planned` and `train_split`.
         """
         del run_id, mode
-        return ObserveSession(self, fit.planned(self.prepare, schema), train_split(self.dataset.options, schema))
+        plan = fit.planned(self.prepare, schema)
+        return ObserveSession(self, plan, train_split(self.dataset.options, schema, self.prepare), self._dropping(plan))
+
+    def _dropping(self, plan: Planned) -> tuple[str, ...]:
+        """Columns whose NULL takes a row out of the dataset, so that it is none to fit on."""
+        kept = {c.field.name for c in self.dataset.plan(plan.returns).columns if c.nulls == "drop" and c.field.nullable}
+        return tuple(name for name in plan.given.names if name in kept)
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +107,13 @@ class ObserveSession:
         sink: Whose.
         plan: All steps.
         split: How rows to fit on are told; None: all of them.
+        dropping: Columns whose NULL takes a row out of the dataset.
     """
 
     sink: ObserveSink
     plan: Planned
     split: Splitting | None
+    dropping: tuple[str, ...]
 
     def stage(self, part: Partition, attempt: int, batches: Iterator[pa.RecordBatch], /) -> Staged:
         """Observe one part.
@@ -117,7 +126,10 @@ class ObserveSession:
         rows = seen = 0
         for batch in batches:
             rows += batch.num_rows
-            chosen = _train(batch, self.split, f"part {part.index + 1}")
+            chosen = batch
+            for name in self.dropping:
+                chosen = chosen.filter(chosen.column(name).is_valid())
+            chosen = _train(chosen, self.split, f"part {part.index + 1}")
             seen += chosen.num_rows
             watching.take(chosen)
         facts: dict[str, Any] = {str(place): state for place, state in watching.states().items()}
@@ -156,11 +168,11 @@ class ObserveSession:
         """Nothing was kept."""
 
 
-def train_split(options: WriteOptions, schema: Schema, /) -> Splitting | None:
-    """How the rows to fit on are told from the others; None: all of them.
+def train_split(options: WriteOptions, schema: Schema, steps: Sequence[Transform], /) -> Splitting | None:
+    """How the rows to fit on are told from the others, before any step; None: all of them.
 
     Raises:
-        ConfigError: There are splits, and none is named `train`.
+        ConfigError: There are splits, and none is named `train`; or a step changes what rows are split by.
         SchemaError: The split key is no column.
     """
     if not options.split:
@@ -170,6 +182,16 @@ def train_split(options: WriteOptions, schema: Schema, /) -> Splitting | None:
             f"steps are fitted on the split {TRAIN}, and the splits are {', '.join(options.split)}",
             hint=f'Name one of them "{TRAIN}".',
         )
+    by = {*options.split_key, *([] if options.split_time is None else [options.split_time])}
+    for number, step in enumerate(steps, 1):
+        for name in step.writes:
+            if name in by:
+                raise ConfigError(
+                    f"step {number} of prepare changes {name}, by which rows are split: which of them are fitted on "
+                    "is decided before",
+                    hint="Split by a column that no step changes, for instance a copy made in the query.",
+                    column=name,
+                )
     return splitting(options, schema)
 
 

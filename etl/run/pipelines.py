@@ -7,16 +7,15 @@ that are fitted take a pass more, or several: see `etl.run.fitting`.
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
 from etl.planning.jobs import Job
-from etl.planning.steps import Steps
 from etl.run import explain, fitting, runner, whole
 
 if TYPE_CHECKING:
     from etl.planning.binding import Bound
+    from etl.planning.compile import JobPlan
     from etl.run.progress import Progress
     from etl.run.result import RunResult
 
@@ -74,8 +73,13 @@ def plan_pipeline(bound: Bound, /, *, engine: str = "auto", workers: int | None 
         return whole.plan(bound, engine=engine, workers=workers)
     job, prepare = one_job(bound), bound.pipeline.prepare
     if prepare:
-        job = replace(job, steps=replace(job.steps or Steps(), prepare=prepare))
-    plan = explain.plan([job], engine=engine, workers=workers)[0]
+        job = fitting.prepared(bound, job)
+
+    def check(plan: JobPlan) -> None:
+        if plan.steps is not None:
+            fitting.check_split(bound, plan.steps.made)
+
+    plan = explain.plan([job], engine=engine, workers=workers, check=check)[0]
     return plan | {"prepare": fitting.shown(bound)} if prepare else plan
 
 

@@ -11,6 +11,7 @@ from etl.tensors.document import column_json, layout_json
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from etl.tensors.fits import SavedFit
     from etl.tensors.manifest import Manifest
     from etl.tensors.options import Format, WriteOptions
     from etl.tensors.ordering import Ordering
@@ -69,6 +70,21 @@ def _split_words(recipe: object) -> str:
         return ", ".join([f"{recipe.get('method')}{by}", *(f"{n} {one}" for n, one in (dict(ranges) | told).items())])
     except (TypeError, ValueError, AttributeError, ArithmeticError):
         return str(recipe)
+
+
+def check_fit(live: Manifest, fit: SavedFit | None, target: Target, /) -> None:
+    """Hold that new rows are prepared with the figures of the rows that are there.
+
+    Raises:
+        ConfigError: They are not.
+    """
+    had, has = live.fit_id, None if fit is None else fit.entry["fit_id"]
+    if had != has:
+        raise ConfigError(
+            f"version {live.version} of {target} was prepared with {f'the fit {had}' if had else 'no fit'}, and these "
+            f"rows with {f'the fit {has}' if has else 'none'}",
+            hint="Append with the pipeline that made it, or use --mode replace.",
+        )
 
 
 def check_order(live: Manifest, how: Ordering | None, target: Target, /) -> None:

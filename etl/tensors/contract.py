@@ -32,8 +32,7 @@ def require(
             hint="Export the features in the order that the model was trained on, or train on this version.",
         )
     if fit_id is not None:
-        fit = manifest.document.get("fit")
-        found = fit.get("fit_id") if isinstance(fit, dict) else None
+        found = manifest.fit_id
         if found != fit_id:
             raise SchemaError(
                 f"{path}, version {manifest.version}, was prepared with {f'the fit {found}' if found else 'no fit'}, "

@@ -237,6 +237,12 @@ class Manifest:
         return frozenset(one.path for f in self.files for one in f.stored)
 
     @property
+    def fit_id(self) -> str | None:
+        """The fit that its rows were prepared with."""
+        fit = self.document.get("fit")
+        return str(fit["fit_id"]) if isinstance(fit, dict) and "fit_id" in fit else None
+
+    @property
     def state_hashes(self) -> Mapping[str, str]:
         """Every file of the fit's saved state → its SHA-256."""
         return hashes_of(self.document)

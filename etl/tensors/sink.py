@@ -15,7 +15,7 @@ from etl.core.errors import ConfigError, CountMismatch, DatasetError
 from etl.core.schema import nearest
 from etl.tensors import by_manifest
 from etl.tensors import manifest as documents
-from etl.tensors.appending import check_append, check_order
+from etl.tensors.appending import check_append, check_fit, check_order
 from etl.tensors.counts import Counts, check_counts
 from etl.tensors.document import Making, joined_entries, utc_text
 from etl.tensors.encode import ENCODERS, FORMATS, fitted
@@ -147,6 +147,7 @@ class DatasetSink:
         how = ordering(options, schema, written_columns(plan))
         live = check_target(path, mode)
         if live is not None and mode == "append":
+            check_fit(live, self.fit, path)
             check_append(live, self.format, plan, split, options, path)
             check_order(live, how, path)
         return plan, split, live
@@ -357,6 +358,7 @@ class DatasetSession:
         def make(live: Manifest | None, number: int) -> Manifest:
             kept = live.files if live is not None and self.mode == "append" else ()
             if live is not None and self.mode == "append":
+                check_fit(live, self.fit, self.target)
                 check_append(live, self.format, self.plan, self.split, self.options, self.target)
                 check_order(live, self.ordering, self.target)
             return making.manifest(live, number, columns, joined_entries(kept, files, number))

@@ -74,8 +74,14 @@ def train_rows(folder: Path) -> set[int]:
     return set(open_dataset(folder).split("train").tensors()["id"].tolist())
 
 
-def plan_of(folder: Path) -> dict[str, Any]:
+def fit_of(folder: Path) -> dict[str, Any]:
     fit = json.loads((folder / "_manifest.json").read_text())["fit"]
+    assert isinstance(fit, dict)
+    return fit
+
+
+def plan_of(folder: Path) -> dict[str, Any]:
+    fit = fit_of(folder)
     (path,) = fit["files"]
     found = json.loads((folder / path).read_text())
     assert isinstance(found, dict)
@@ -93,7 +99,7 @@ def test_figures_are_those_of_the_train_rows_alone(tmp_path: Path) -> None:
     steps = plan_of(tmp_path / "d")["steps"]
     assert float.fromhex(steps[0]["figures"]["price"]["float"]) == pytest.approx(float(mean), rel=1e-13)
     assert float.fromhex(steps[1]["figures"]["price"]["std"]["float"]) == pytest.approx(spread, rel=1e-12)
-    assert plan_of(tmp_path / "d")["fitted_on"] == {"split": "train", "rows": len(chosen)}
+    assert fit_of(tmp_path / "d")["fitted_on"] == {"split": "train", "rows": len(chosen)}
     train = open_dataset(tmp_path / "d").split("train").tensors()["x"]
     assert train.dtype == np.float32
     train = train.astype(np.float64)
