@@ -12,6 +12,8 @@ from etl.tensors.dataset import open_dataset
 from etl.tensors.difference import diff as difference
 from etl.tensors.page import write_page
 from etl.tensors.showing import bars, lineage, looks
+from etl.tensors.versions import content
+from etl.transforms.preprocessor import lines, loaded
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -80,6 +82,8 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
     output.text()
     for what, words in lineage(found.manifest):
         output.text(f"{what}: {' '.join(words.split())}")
+    for number, words in enumerate(_steps(found), 1):
+        output.text(f"step {number}: {words}")
     chain = found.history()
     output.text("versions: " + ", ".join(f"{one.version} ({one.document.get('operation')})" for one in chain))
     warned = summary.get("warnings")
@@ -88,6 +92,11 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
     if summary.get("reading"):
         output.text()
         output.text(f"To read it:\n\n{summary['reading']}")
+
+
+def _steps(found: Dataset) -> list[str]:
+    """What the rows were prepared with, and its figures."""
+    return [line for path in found.manifest.state_hashes for line in lines(loaded(content(found.place, path), path))]
 
 
 def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:

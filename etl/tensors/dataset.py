@@ -236,6 +236,7 @@ class Dataset:
             "files": len(self.manifest.files),
             "layout": document.get("layout"),
             "split": document.get("split"),
+            "fit": document.get("fit"),
             "tensors": document.get("tensors"),
             "columns": [_column_summary(c, self.manifest.rows) for c in self.columns],
             "source": document.get("source"),

@@ -112,10 +112,11 @@ def _difference(path: str, old: Manifest, new: Manifest) -> Difference:
     }
     both = [n for n in was if n in now]
     changed = {n: _pairs(was[n], now[n], COMPARED) for n in both}
+    fits = {} if old.fit_id == new.fit_id else {"fit": (old.fit_id, new.fit_id)}
     return Difference(
         path=path,
         versions=(old.version, new.version),
-        recipes=_pairs(old.document, new.document, RECIPES),
+        recipes=_pairs(old.document, new.document, RECIPES) | fits,
         added=tuple(n for n in now if n not in was),
         removed=tuple(n for n in was if n not in now),
         changed={n: c for n, c in changed.items() if c},

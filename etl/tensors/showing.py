@@ -220,6 +220,11 @@ def _made(document: Mapping[str, object]) -> list[tuple[str, str]]:
         keys = ", ".join(map(str, split.get("key") or ()))
         salt = f", salt {split['salt']!r}" if split.get("salt") else ""
         found.append(("split", f"{split.get('method')} of {keys}{salt}" if keys else str(split.get("method"))))
+    fit = document.get("fit")
+    if isinstance(fit, dict):
+        on = fit.get("fitted_on")
+        rows = f", fitted on {_fitted_on(on)}" if isinstance(on, dict) else ""
+        found.append(("fit", f"{fit.get('fit_id')}{rows}"))
     order = document.get("order")
     if isinstance(order, dict):
         seed = f", seed {order['seed']}" if order.get("seed") is not None else ""
@@ -231,6 +236,11 @@ def _made(document: Mapping[str, object]) -> list[tuple[str, str]]:
         found.append(("run", f"{producer.get('run_id')}, engine {producer.get('engine')}"))
         found.append(("made by", f"cuetl {producer.get('tool_version')} ({versions})"))
     return found
+
+
+def _fitted_on(on: Mapping[str, object]) -> str:
+    rows = counted(integer(on.get("rows", 0)), "row")
+    return f"all {rows}" if on.get("split") == "all" else f"the {rows} of {on.get('split')}"
 
 
 def versions(chain: Sequence[Manifest], /) -> list[dict[str, object]]:

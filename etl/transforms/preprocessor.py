@@ -211,7 +211,18 @@ def _number(value: object) -> str:
 
 
 def _words(kind: str, given: Mapping[str, Any]) -> str:
-    return f"{kind}({', '.join(f'{name}={value!r}' for name, value in given.items())})"
+    """A step as it is written in a pipeline."""
+    told = {name: _told(value) for name, value in given.items() if value is not None}
+    columns = [told.pop("columns")] if "columns" in told else []
+    return f"{kind.title().replace('_', '')}({', '.join([*columns, *(f'{n}={one}' for n, one in told.items())])})"
+
+
+def _told(value: Any) -> str:
+    if isinstance(value, list | tuple):
+        return repr(value[0] if len(value) == 1 else list(value))
+    if isinstance(value, dict) and len(value) == 1:
+        return "".join(f"{name}({text!r})" for name, text in value.items())
+    return repr(value)
 
 
 def arguments(step: Transform, /) -> dict[str, Any]:

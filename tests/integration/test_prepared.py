@@ -135,7 +135,7 @@ def test_an_append_takes_the_figures_of_its_dataset(tmp_path: Path) -> None:
     other = pipeline(
         name="other", sources={"orders": far}, sink=sink(tmp_path / "d", mode="append"), prepare=PREPARE[::-1]
     )
-    with pytest.raises(ConfigError, match=r"step 1 of prepare is standardize\(.*has fill_null"):
+    with pytest.raises(ConfigError, match=r"step 1 of prepare is Standardize\(.*has FillNull\('price', value='mean'\)"):
         other.run()
     unfitted = pipeline(name="plain", sources={"orders": orders()}, sink=sink(tmp_path / "e"))
     unfitted.run()
