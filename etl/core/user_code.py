@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import linecache
 import sysconfig
 import traceback
@@ -17,6 +18,8 @@ if TYPE_CHECKING:
     from types import TracebackType
 
 COLUMNS_SHOWN = 12
+_PICKLED = "<dynamic-code>"
+"""What Dask's pickles call the file of a function within a function; its name and its lines stay."""
 
 
 def user_error(error: BaseException, /, *, function: str, file: str, columns: Sequence[str] = ()) -> EtlError:
@@ -61,9 +64,26 @@ def _own_line(trace: TracebackType | None, file: str) -> tuple[str, int]:
     found = (file, 0)
     for frame, line in traceback.walk_tb(trace):
         name = frame.f_code.co_filename
-        if name == file or not is_foreign(name):
+        if name == _PICKLED and _has(file, frame.f_code.co_name, line):
+            found = (file, line)
+        elif name == file or not is_foreign(name):
             found = (name, line)
     return found
+
+
+@cache
+def _has(file: str, function: str, line: int) -> bool:
+    """Whether a file has a function of that name with that line in it."""
+    try:
+        tree = ast.parse(Path(file).read_bytes()) if file else ast.Module([], [])
+    except (OSError, SyntaxError, ValueError):
+        return False
+    return any(
+        isinstance(node, ast.FunctionDef | ast.Lambda)
+        and getattr(node, "name", "<lambda>") == function
+        and node.lineno <= line <= (node.end_lineno or node.lineno)
+        for node in ast.walk(tree)
+    )
 
 
 @cache

@@ -186,7 +186,7 @@ def to_declared(values: pa.ChunkedArray[Any], field: Field, /) -> Any:
         return carry_vocabulary(values, field.vocabulary, column=name)
     if _kind_of(have) != _kind_of(want):
         raise SchemaError(
-            f"column {name} came out of the function as {have}; {want} was declared",
+            f"column {name} came out of the function as {str(have).removeprefix('large_')}; {want} was declared",
             hint=f"""Cast it in the function: frame["{name}"].astype(…).""",
             column=name,
         )
@@ -214,6 +214,24 @@ def unique_names(labels: Sequence[object], /) -> tuple[str, ...]:
             raise SchemaError(f"the function's frame has two columns named {label}", hint="Rename one.", column=label)
         seen.append(label)
     return tuple(seen)
+
+
+def keys_are_columns(index: Sequence[object], columns: Sequence[str], /) -> None:
+    """Hold that no key is lost with a frame's index: only columns become Arrow.
+
+    Args:
+        index: The names of the frame's index; None where it has none.
+        columns: Of the frame.
+
+    Raises:
+        SchemaError: The index has a name that is no column's, as after a group or `set_index`.
+    """
+    lost = [str(name) for name in index if name is not None and name not in columns]
+    if lost:
+        raise SchemaError(
+            f"the frame's index is named {', '.join(lost)} and is no column: its values would be lost",
+            hint="Write .reset_index() to keep them as a column, .reset_index(drop=True) to leave them out.",
+        )
 
 
 def declared_columns(have: tuple[str, ...], want: tuple[str, ...], /) -> None:

@@ -218,7 +218,8 @@ def _staged(frame: Any, index: int, task: WholeTask) -> list[SpoolFile]:
     try:
         table = backend(task.backend).to_arrow(frame, task.returns)
     except EtlError as error:
-        raise error.at(f"partition {index + 1} of what {task.function} gives", partition=index) from error
+        where = f"{task.file}, {task.function}" if task.file else f"function {task.function}"
+        raise error.at(f"{where}, partition {index + 1}", partition=index) from error
     del frame
     return write_spool(Path(task.folder), f"{index:06}", task.returns, pieces(table), stopped=_never)
 

@@ -37,7 +37,9 @@ def called(ref: FunctionRef, frame: Any, /, *, watch: bool = True) -> tuple[Any,
     try:
         with printing_to_stderr():
             result = function(frame)
-    except (Exception, SystemExit) as error:
+    except (Exception, SystemExit, KeyboardInterrupt) as error:
+        if isinstance(error, KeyboardInterrupt) and threading.current_thread() is threading.main_thread():
+            raise  # Ctrl-C reaches the main thread alone; in any other it would end a worker without a word
         raise user_error(error, function=ref.name, file=ref.file, columns=columns) from error
     if not isinstance(result, type(frame)):
         raise _no_frame(ref, result, type(frame))

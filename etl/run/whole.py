@@ -254,7 +254,9 @@ def _called(ref: FunctionRef, given: Mapping[str, Any]) -> Any:
 
 def _no_frame(ref: FunctionRef, made: object) -> UserCodeError:
     name = "None" if made is None else f"a {type(made).__name__}"
-    hint = "Did you forget `return`?" if made is None else "Return the collection, or a frame; .to_frame() makes one."
+    hint = (
+        "Did you forget `return`?" if made is None else "Return the collection, or a frame; of a series .reset_index()."
+    )
     return UserCodeError(f"{defined_at(ref)}: it returned {name}, not a collection of frames", hint=hint)
 
 

@@ -120,7 +120,7 @@ def _check_mode(target: Target, manifest: Manifest | None, mode: Mode) -> None:
             hint="Use --mode replace for a new version or --mode append to add to it, or name another folder.",
         )
     if manifest is None and mode == "append":
-        raise ConfigError(f"there is no dataset at {target} to append to", hint="Use --mode create first.")
+        raise ConfigError(f"there is no dataset at {target} to append to", hint="Make it first, with mode create.")
     if mode == "merge":
         raise ConfigError("a dataset cannot be merged into", hint="Use --mode replace or append.")
 

@@ -320,6 +320,32 @@ def test_loops_over_rows_are_found_where_a_function_was_slow(tmp_path: Path) -> 
     assert row_loops(FunctionRef("", "clean", "")) == []
 
 
+def test_only_work_of_the_functions_own_is_slow(tmp_path: Path) -> None:
+    told = {}
+    for name, clock in (("waits", "monotonic"), ("works", "thread_time")):
+        step = "time.sleep(0.01)" if name == "waits" else "pass"
+        body = f"import time\ndef clean(orders):\n    until = time.{clock}() + 1.1 * bool(len(orders))\n"
+        body += f"    while time.{clock}() < until:\n        {step}\n    return orders\n"
+        result = run(job(tmp_path / name, written(tmp_path, body, f"{name}.py"), parts=1))
+        told[name] = [str(w["text"]) for w in result.warnings if "µs each" in str(w["text"])]
+    assert not told["waits"], "a busy machine, or a store that is asked, is no loop over rows"
+    assert len(told["works"]) == 1
+
+
+@pytest.mark.parametrize("raised", ["KeyboardInterrupt", "SystemExit(3)"])
+def test_what_would_end_the_process_is_an_error_of_the_function(raised: str, tmp_path: Path) -> None:
+    body = f"def clean(orders):\n    if len(orders):\n        raise {raised}\n    return orders\n"
+    with pytest.raises(UserCodeError, match=r"orders_file\.py, line 3, in clean"):
+        run(job(tmp_path / "out", written(tmp_path, body), retries=0))
+
+
+def test_an_index_that_would_be_lost_is_refused() -> None:
+    with pytest.raises(SchemaError, match="index is named id and is no column"):
+        schema_through(Steps(reference(lambda orders: orders.set_index("id"))), ORDERS)
+    kept = reference(lambda orders: orders.set_index("id", drop=False).sort_index())
+    assert schema_through(Steps(kept), ORDERS).names == ("id", "price", "mode")
+
+
 def test_a_schema_goes_through_a_function() -> None:
     function = reference(lambda orders: orders.assign(n=orders["mode"].str.len(), when=orders["id"] > 3))
     found = schema_through(Steps(function), ORDERS)

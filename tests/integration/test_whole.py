@@ -202,7 +202,12 @@ def test_a_column_that_no_frame_carries_is_named_with_its_source(tmp_path: Path)
 
 BAD: dict[str, tuple[str, type[EtlError], tuple[str, ...]]] = {
     "nothing": ("orders.merge(users, on='user')", UserCodeError, ("it returned None", "Did you forget `return`?")),
-    "a series": ("return orders['qty']", UserCodeError, ("it returned a Series", ".to_frame()")),
+    "a series": ("return orders['qty']", UserCodeError, ("it returned a Series", ".reset_index()")),
+    "keys that are no column": (
+        "return orders.groupby('user')[['qty']].sum(min_count=1)",
+        SchemaError,
+        ("pipes.py, line 14, bad: the frame's index is named user and is no column", ".reset_index()"),
+    ),
     "a column that is not there": (
         "return orders[orders['qtty'] > 1]",
         UserCodeError,
@@ -225,7 +230,7 @@ BAD: dict[str, tuple[str, type[EtlError], tuple[str, ...]]] = {
     "other columns for some rows": (
         "return orders.map_partitions(other, meta=orders._meta.assign(x=1))",
         SchemaError,
-        ("partition 1 of what bad gives", "column x"),
+        ("pipes.py, bad, partition 1: column x came out of the function as string",),
     ),
 }
 LATER = """
@@ -301,6 +306,26 @@ def test_a_function_may_ask_for_another_try_as_often_as_its_pipeline_says(tmp_pa
     with pytest.raises(Retry, match=r"^attempt 2: .*not yet"):
         run(tmp_path, body.replace("not os.path.exists", "os.path.exists"))
     assert nothing_is_left(tmp_path)
+
+
+INNER = """
+@pipeline(sources={"orders": MemorySource(ORDERS, key="id")}, sink=Parquet("out"))
+def inner(orders):
+    limit = 500
+    def late(frame):
+        if len(frame) and frame["id"].max() > limit:
+            raise ValueError("too many")
+        return frame
+    return orders.map_partitions(late)
+"""
+
+
+@pytest.mark.slow
+def test_a_function_within_the_function_names_its_line_from_another_process_too(tmp_path: Path) -> None:
+    with dask(tmp_path, 1, {}) as (address, _):
+        time.sleep(3)  # the scheduler and its worker come up
+        with pytest.raises(UserCodeError, match=r"pipes.py, line 20, in inner: .*the line is `raise ValueError\("):
+            run(tmp_path, INNER, engine=address)
 
 
 OWN_STEP = """

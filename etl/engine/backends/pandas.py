@@ -17,6 +17,7 @@ from etl.engine.door import (
     declared_columns,
     exact,
     few_chunks,
+    keys_are_columns,
     read_files,
     returned_field,
     returned_labels,
@@ -90,7 +91,9 @@ class PandasBackend:
     def schema_of(self, frame: Any, given: Schema, /) -> Schema:
         """See `Backend`."""
         before = {one.name: one for one in given}
-        kinds = zip(_names(frame), frame.dtypes, strict=True)
+        names = _names(frame)
+        keys_are_columns(frame.index.names, names)
+        kinds = zip(names, frame.dtypes, strict=True)
         return Schema(tuple(_field(name, dtype, before.get(name)) for name, dtype in kinds))
 
     def over(self, groups: Sequence[Sequence[str]], schema: Schema, /) -> Any:
@@ -158,7 +161,7 @@ def _names(frame: Any) -> tuple[str, ...]:
     if not isinstance(frame, pd.DataFrame):
         raise SchemaError(
             f"the function gave a {type(frame).__name__}, not a DataFrame",
-            hint="Return the frame; for a series, .reset_index() or .to_frame() makes one.",
+            hint="Return the frame; for a series, .reset_index() makes one.",
         )
     return unique_names(list(frame.columns))
 
