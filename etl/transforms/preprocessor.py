@@ -143,7 +143,9 @@ def loaded(content: bytes, path: str, /) -> SavedPlan:
     try:
         document = json.loads(content)
         version = document["state_version"]
-        if type(version) is int and version > STATE_VERSION:
+        if type(version) is not int:
+            raise TypeError(f"its version is {version!r}")
+        if version > STATE_VERSION:
             raise DatasetError(
                 f"{path} has the state version {version}; this cuETL reads {STATE_VERSION} and older ones",
                 hint="Install a newer cuETL.",
@@ -184,7 +186,7 @@ def figures_of(content: bytes, steps: Sequence[Transform], /, *, path: str = PLA
         now = None if step is None else (step.kind, _plain(arguments(step)))
         if was is None or now is None or now != (was.kind, was.arguments):
             before = "nothing" if was is None else str(was)
-            after = "nothing" if step is None else _words(step.kind, arguments(step))
+            after = "nothing" if now is None else _words(now[0], _back(now[1]))
             raise ConfigError(
                 f"step {number} of prepare is {after}, and the dataset's fit has {before}",
                 hint='An append is prepared as the version before it. Make a new fit with mode="replace".',
@@ -213,8 +215,9 @@ def _number(value: object) -> str:
 def _words(kind: str, given: Mapping[str, Any]) -> str:
     """A step as it is written in a pipeline."""
     told = {name: _told(value) for name, value in given.items() if value is not None}
-    columns = [told.pop("columns")] if "columns" in told else []
-    return f"{kind.title().replace('_', '')}({', '.join([*columns, *(f'{n}={one}' for n, one in told.items())])})"
+    first = [told.pop("columns")] if "columns" in told else []
+    first += [f"value={told.pop('value')}"] if "value" in told else []
+    return f"{kind.title().replace('_', '')}({', '.join([*first, *(f'{n}={one}' for n, one in told.items())])})"
 
 
 def _told(value: Any) -> str:
