@@ -208,6 +208,7 @@ class Capabilities:
     `decimal_floats`: `read` takes a schema that has float64 where `Source.schema` has a decimal; each value is rounded
     once from its digits, under the query's cast policy, and NaN and infinities are kept.
     `position_proves`: two snapshots of equal `position`, which is not "", hold the same rows.
+    `bytes`: the size of the whole store, where that is known before a snapshot is taken.
     """
 
     cuts: frozenset[type[Slice]] = frozenset({Whole})
@@ -217,6 +218,7 @@ class Capabilities:
     python_rows: bool = True
     decimal_floats: bool = False
     position_proves: bool = False
+    bytes: int | None = None
 
 
 class Source(Protocol):

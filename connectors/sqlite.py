@@ -484,6 +484,15 @@ def _position(path: str) -> str:
     return " ".join(found)
 
 
+def _bytes_of(path: str) -> int | None:
+    """The size of the file and its WAL, by stat only as above; None: there is no file."""
+    sizes = []
+    for name in (path, f"{path}-wal"):
+        with contextlib.suppress(OSError):
+            sizes.append(Path(name).stat().st_size)
+    return sum(sizes) if sizes else None
+
+
 def _version(connection: sqlite3.Connection) -> int:
     """A number that changes on this connection when any other one has committed."""
     return int(connection.execute("pragma data_version").fetchone()[0])
@@ -675,6 +684,7 @@ class SqliteSource:
             snapshots=frozenset({"attached", "file"}),
             python_rows=True,
             position_proves=True,
+            bytes=_bytes_of(self.path),
         )
 
     @property

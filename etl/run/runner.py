@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from connectors import registry
+from connectors.base import CutWish
 from etl.core.errors import (
     Cancelled,
     ConfigError,
@@ -77,6 +78,8 @@ if TYPE_CHECKING:
     from etl.run.progress import Progress
     from etl.run.state import Effect, Event, PartKey, PieceKey, WorkKey
 
+SMALL_STORE = 4 << 20
+"""Bytes of a store below which all of it, however it widens as Arrow, is one part of usual size."""
 POLL_SECONDS = 0.2
 """How often progress is drawn and waits are looked at; results wake the runner at once."""
 GRACE_SECONDS = 10.0
@@ -223,7 +226,7 @@ class _Execution:
             choice = select.choose(
                 self._engine,
                 python_rows=True,
-                parts=at_once,
+                parts=1 if self._is_small() else at_once,
                 workers=self._workers,
                 at_once=None,
                 frames=bool(steps),
@@ -245,6 +248,12 @@ class _Execution:
                     raise
                 measured = True
                 self._widen(at, plans)
+
+    def _is_small(self) -> bool:
+        """Whether the store is one part, whatever is read of it: then no worker processes are worth their start."""
+        usual = len(self._jobs) == 1 and self._jobs[0].read.wish == CutWish()
+        size = self._sources[0].capabilities.bytes
+        return usual and self._workers is None and size is not None and size < SMALL_STORE
 
     def _open(self, stack: ExitStack, choice: EngineChoice) -> Cluster:
         cluster = select.open_cluster(choice)

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from etl.core.errors import CastError
-from etl.tensors.views import Column, bits_of, valid_of, values_of
+from etl.tensors.views import Column, bits_of, column_of, valid_of, values_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -455,7 +455,7 @@ class _FloatBack:
         rows = np.flatnonzero(doubtful)
         if not len(rows):
             return found
-        longer = _longer_than(pa.array(self._wide[rows]), digits, fraction=True)
+        longer = _longer_than(column_of(pa.float64(), self._wide[rows]), digits, fraction=True)
         step = Decimal(1).scaleb(-self._declared.scale)
         for row in rows[longer].tolist():
             # The shortest text that gives the float64 back is the decimal, where it has at most 15 digits.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pyarrow as pa
 
+from etl.tensors.views import column_of
+
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
@@ -53,7 +55,7 @@ class RowSample:
         at = _chosen(level, first, batch.num_rows)
         if len(at):
             self._places = np.concatenate([self._places, at])
-            self._kept.append(batch.select(self._names).take(at - first))
+            self._kept.append(batch.select(self._names).take(column_of(pa.int64(), at - first)))
 
     def _thin(self, level: int, rows: int) -> None:
         """Keep what a higher level keeps of the rows so far."""
@@ -61,7 +63,7 @@ class RowSample:
         stays = np.flatnonzero(np.isin(self._places, _chosen(level, 0, rows), assume_unique=True))
         self._places = self._places[stays]
         if self._kept:
-            self._kept = [_together(self._kept).take(stays)]
+            self._kept = [_together(self._kept).take(column_of(pa.int64(), stays))]
 
     @property
     def rows(self) -> int:

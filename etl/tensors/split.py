@@ -17,10 +17,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from etl.core.buffers import variable
 from etl.core.errors import CastError, ConfigError
 from etl.tensors.hashing import words_of
 from etl.tensors.moments import TimeCut, TimeSplit, time_cut, time_split
-from etl.tensors.views import Column, buffer_of, mask_of, valid_of, values_of
+from etl.tensors.views import Column, bits_of, buffer_of, column_of, mask_of, valid_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -255,7 +256,7 @@ def key_messages(
         _, first, combined = np.unique(combined * len(text) + code, return_index=True, return_inverse=True)
     taken: list[Any] = []
     for code, text in zip(codes, texts, strict=True):
-        places: Column = pa.array(code[first])
+        places = column_of(pa.int64(), code[first])
         taken.append(text.take(places))
     return pc.binary_join_element_wise(*taken, _scalar(b"")), combined
 
@@ -271,7 +272,7 @@ def _distinct(column: Column) -> tuple[NDArray[np.int64], Column]:
     if isinstance(column, pa.DictionaryArray):
         column = column.dictionary_decode()
     if not column.null_count and len(column) >= 2 * _LOOK:
-        some = column.take(pa.array(np.arange(_LOOK) * (len(column) // _LOOK)))
+        some = column.take(column_of(pa.int64(), np.arange(_LOOK) * (len(column) // _LOOK)))
         if len(some.unique()) > 0.9 * _LOOK:
             return np.arange(len(column)), column
     encoded = column.dictionary_encode()
@@ -282,7 +283,7 @@ def _distinct(column: Column) -> tuple[NDArray[np.int64], Column]:
 
 
 def _scalar(value: bytes) -> Any:
-    return pa.scalar(value, pa.large_binary())
+    return _texts_of([value])[0]
 
 
 def _parts(texts: Column, prefix: bytes, *, null: bool) -> Column:
@@ -291,10 +292,10 @@ def _parts(texts: Column, prefix: bytes, *, null: bool) -> Column:
     found, places = np.arange(_LOOK), lengths
     if len(lengths) and lengths.max() >= _LOOK:
         found, places = np.unique(lengths, return_inverse=True)
-    heads: Column = pa.array([b"%s%d:" % (prefix, n) for n in found.tolist()], pa.large_binary())
-    at: Column = pa.array(places)
+    heads = _texts_of([b"%s%d:" % (prefix, n) for n in found.tolist()])
+    at = column_of(pa.int64(), places.astype(np.int64, copy=False))
     parts: Column = pc.binary_join_element_wise(heads.take(at), texts, _scalar(b""))
-    return pa.concat_arrays([parts, pa.array([prefix + b"-1:"], pa.large_binary())]) if null else parts
+    return pa.concat_arrays([parts, _texts_of([prefix + b"-1:"])]) if null else parts
 
 
 def key_column(values: Column, /) -> Column:
@@ -329,12 +330,22 @@ def key_column(values: Column, /) -> Column:
         return _by_calendar(_in_iso(texts), values_of(micros, np.int64), _timestamp_text)
     if types.is_floating(kind):
         texts = [repr(float(v) + 0.0).encode() for v in values_of(values, f"f{kind.bit_width // 8}").tolist()]
-        return pa.array(texts, pa.large_binary())
+        return _texts_of(texts)
     raise TypeError(str(kind))
+
+
+def _texts_of(texts: Sequence[bytes]) -> Column:
+    return _as_bytes(variable(texts, pa.binary()))
 
 
 def _as_bytes(texts: Column) -> Column:
     return pc.cast(texts, pa.large_binary())
+
+
+def _containing(texts: Column, part: str) -> NDArray[np.int64]:
+    """The rows whose text has that part."""
+    found: Column = pc.match_substring(texts, part)
+    return np.flatnonzero(bits_of(found.buffers()[1], found.offset, len(found)))
 
 
 def _replaced(texts: Column, rows: NDArray[np.int64], new: Sequence[bytes]) -> Column:
@@ -343,7 +354,7 @@ def _replaced(texts: Column, rows: NDArray[np.int64], new: Sequence[bytes]) -> C
         return texts
     mask = np.zeros(len(texts), np.bool_)
     mask[rows] = True
-    return pc.replace_with_mask(texts, mask_of(mask), pa.array(new, pa.large_binary()))
+    return pc.replace_with_mask(texts, mask_of(mask), _texts_of(new))
 
 
 def _composed(values: Column) -> Column:
@@ -360,7 +371,7 @@ def _composed(values: Column) -> Column:
 def _decimal_texts(values: Column) -> Column:
     texts = pc.cast(values, pa.string())
     # Arrow writes numbers far below 1 and those of a negative scale with an exponent.
-    odd = np.flatnonzero(np.asarray(pc.match_substring(texts, "E")))
+    odd = _containing(texts, "E")
     if values.type.scale > 0:
         texts = pc.ascii_rtrim(pc.ascii_rtrim(texts, "0"), ".")
     return _replaced(_as_bytes(texts), odd, [_decimal_text(values[i].as_py()) for i in odd.tolist()])
@@ -402,7 +413,7 @@ def _made(offsets: NDArray[np.int64], data: NDArray[Any]) -> Column:
 
 def _by_calendar(texts: Column, numbers: NDArray[Any], one: Callable[[int], bytes]) -> Column:
     """Arrow's texts of dates or instants; those beyond its years, `<value out of range: …>`, by our own calendar."""
-    beyond = np.flatnonzero(np.asarray(pc.match_substring(texts, "<")))
+    beyond = _containing(texts, "<")
     return _replaced(_as_bytes(texts), beyond, [one(v) for v in numbers[beyond].tolist()])
 
 

@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 from etl.tensors.running import Reals, Wholes, new_block, seen, text_ends
 from etl.tensors.sampling import RowSample
 from etl.tensors.sums import CHUNK, RealSums, WholeSums, offsets_from
-from etl.tensors.views import Column, bits_of, valid_of, values_of
+from etl.tensors.views import Column, bits_of, column_of, valid_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -465,6 +465,6 @@ def _extreme(
                 places = places[~text.repeats(places, edge)]
             if not len(places):
                 return None
-    chosen: Column = column if len(places) == len(column) else column.take(pa.array(places))
+    chosen: Column = column if len(places) == len(column) else column.take(column_of(pa.int64(), places))
     ends: Any = pc.min_max(chosen)
     return str(ends[which].as_py())

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from etl.tensors.stats import DIGITS, Stats, merged
 from etl.tensors.sums import RealSums, offsets_from
-from etl.tensors.views import Column, values_of
+from etl.tensors.views import Column, column_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -185,7 +185,7 @@ def _grouped(
         distinct = min(present, max(distinct, round(size * distinct / (size - once + once * size / present))))
     firsts: Any = values[starts]
     if texts is not None:
-        firsts = texts.take(pa.array(order[starts])).to_pylist()
+        firsts = texts.take(column_of(pa.int64(), order[starts])).to_pylist()
     return Spread(firsts, times, distinct, seen, sampled)
 
 

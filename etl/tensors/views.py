@@ -21,7 +21,10 @@ def buffer_of(values: NDArray[Any], /) -> pa.Buffer:
 
 
 def column_of(kind: pa.DataType, values: NDArray[Any], /) -> Column:
-    """A fixed-width Arrow array without NULLs that shares the array's memory."""
+    """A fixed-width Arrow array without NULLs that shares the array's memory.
+
+    Of a NumPy array, `pa.array` and `take` ask pandas whether it is a frame of its, and import it for that.
+    """
     return pa.Array.from_buffers(kind, len(values), [None, buffer_of(values)])
 
 

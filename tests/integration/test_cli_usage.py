@@ -397,6 +397,25 @@ def test_the_report_names_what_was_made(shop: Path) -> None:
     assert row.split()[:5] == [str(shop / "x"), "parquet", "1", "3", "4"]
 
 
+@pytest.mark.parametrize(
+    "flags", [(), ("--format", "parquet"), ("--split", "a=0.5,b=0.5", "--split-key", "id,price"), ("--key", "id")]
+)
+def test_a_small_file_is_exported_without_pandas_and_without_other_processes(
+    shop: Path, flags: tuple[str, ...]
+) -> None:
+    code = (
+        "import sys, multiprocessing.process as of; from etl.cli.main import run; started = []; start = of.BaseProcess"
+        ".start; of.BaseProcess.start = lambda self: (started.append(self), start(self)); code = run(sys.argv[1:]); "
+        "print([m for m in ('pandas', 'numba', 'cudf', 'torch') if m in sys.modules], started, file=sys.stderr); "
+        "sys.exit(code)"
+    )
+    command = ["export", "shop", "--table", "orders", "--to", "x", "--quiet", *flags]
+    done = subprocess.run(
+        [sys.executable, "-c", code, *command], capture_output=True, text=True, cwd=shop, check=False, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "[] []\n")
+
+
 def test_sql_comes_from_a_file_and_parameters_from_flags(shop: Path) -> None:
     (shop / "q.sql").write_text("\ufeffselect id from orders where id >= :low -- and no more\n", encoding="utf-8")
     done = cuetl("export", "shop", "--sql-file", "q.sql", "--param", "low=2", "--to", "x", "--format", "parquet",
