@@ -163,9 +163,9 @@ def _apart_unsigned(series: Any, figures: State) -> Any:
     base = figures["base"]
     if base < _WHOLE:
         return frames.to_float(series) - figures["mean"]
-    above = series.where(~(series < base).fillna(value=False), base) - base
-    below = base - series.where(~(series > base).fillna(value=False), base)
-    return frames.to_float(above) - frames.to_float(below) - figures["rest"]
+    lower = (series < base).fillna(value=False)
+    above = frames.to_float(series.where(~lower) - base)
+    return above.where(~lower, -frames.to_float(base - series.where(lower))) - figures["rest"]
 
 
 def _narrow(series: Any, name: str) -> Any:

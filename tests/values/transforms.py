@@ -21,6 +21,7 @@ import pandas as pd
 import pyarrow as arrow  # noqa: ICN001 - `pa` is its untyped door, below
 
 from etl.core.schema import Field, Schema
+from etl.transforms import FillNull, Standardize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -579,3 +580,75 @@ def one_hot(t: Any, xd: Any) -> Any:
 )
 def untouched(t: Any, xd: Any) -> Any:
     return t[["e", "d", "l"]]
+
+
+# ---- fitted steps ----------------------------------------------------------------------------------------------------
+
+
+@_transform(
+    i=[5, -1, 7, 0, -7, -1],
+    f=[1.5, 0.25, NAN, -2.0, INF, 0.25],
+    s=["a-1", "ü", "B-22", "c", "", "x.x"],
+    t=[
+        _moment("2024-01-31 10:17:30.5"),
+        _moment("2000-01-02 03:04:05.000006"),
+        _moment("1969-12-31 23:59:59"),
+        _moment("2024-02-29"),
+        _moment("2024-03-31 02:30"),
+        _moment("2024-10-27 02:30"),
+    ],
+    z=[_utc("2024-01-31 10:17:30"), _utc("2000-01-02 01:04:05"), _utc("2024-07-01 12:00:00")] * 2,
+    d=[dt.date(2024, 1, 31), dt.date(2000, 2, 29), dt.date(1969, 12, 31)] * 2,
+    m=[Decimal("1.10"), Decimal("0.07"), Decimal("2.25"), Decimal("-3.00"), Decimal("0.07"), Decimal("0.05")],
+    ok=[True, False, False, True, False, False],
+    e=["x", "y", "z", "x", "z", "y"],
+    was_null=[False, False, True, False, False, False],
+)
+def null_filled(t: Any, xd: Any) -> Any:
+    east = dt.timezone(dt.timedelta(hours=2))
+    steps = [
+        FillNull("i", -1),
+        FillNull("f", 0.25),
+        FillNull("s", "ü"),
+        FillNull("t", _moment("2000-01-02 03:04:05.000006")),
+        FillNull("z", dt.datetime(2000, 1, 2, 3, 4, 5, tzinfo=east)),
+        FillNull("d", dt.date(2000, 2, 29)),
+        FillNull("m", "mean"),
+        FillNull("ok", False),
+        FillNull("e", "z", indicator="was_null"),
+    ]
+    for step in steps:
+        t = step.apply(t, given(), {"m": "0.07"} if step.fits else {})
+    return t[["i", "f", "s", "t", "z", "d", "m", "ok", "e", "was_null"]]
+
+
+@_transform(
+    i=[2.0, None, 3.0, -0.5, -4.0, None],
+    b=[0.0, None, 0.0, 0.0, 0.0, 0.0],
+    f=[0.5, None, NAN, -3.0, INF, None],
+    m=[0.5, None, 1.649999976158142, -3.5999999046325684, None, -0.550000011920929],
+    ok=[0.5, None, -1.5, 0.5, -1.5, None],
+)
+def standardized(t: Any, xd: Any) -> Any:
+    state = {
+        "i": {"n": 4, "mean": 1.0, "std": 2.0, "base": 1, "rest": 0.0},
+        "b": {"n": 5, "mean": 1.0, "std": 0.0, "base": 1, "rest": 0.0},
+        "f": {"n": 3, "mean": 1.0, "std": 1.0},
+        "m": {"n": 4, "mean": 0.6, "std": 1.0},
+        "ok": {"n": 4, "mean": 0.75, "std": 0.5},
+    }
+    return Standardize(["i", "b", "f", "m", "ok"]).apply(t, given(), state)[["i", "b", "f", "m", "ok"]]
+
+
+@_transform(
+    far=[5.0, None, 7.0, 0.0, -7.0, None],
+    top=[-2.0, -1.0, 0.0, 1.0, 2.0, 3.0],
+)
+def standardized_far_from_zero(t: Any, xd: Any) -> Any:
+    known = t[["k"]].assign(far=xd.to_int(t["i"], "int64") + (1 << 60), top=xd.to_int(t["k"], "uint64") + (1 << 63))
+    schema = Schema((Field("far", arrow.int64()), Field("top", arrow.uint64())))
+    state = {
+        "far": {"n": 3, "mean": float(1 << 60), "std": 1.0, "base": (1 << 60) + 1, "rest": -1.0},
+        "top": {"n": 6, "mean": float(1 << 63), "std": 1.0, "base": (1 << 63) + 3, "rest": 0.0},
+    }
+    return Standardize(["far", "top"]).apply(known, schema, state)[["far", "top"]]
