@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 def place(source: Source, message: str = "", /) -> str:
     """What is read and from which connection, which is left out where the message names it itself."""
     name = source.endpoint.name
-    named = f"connection {name}" in message or ("://" in name and name in message)
+    named = name == source.title or f"connection {name}" in message or ("://" in name and name in message)
     return source.title if named else f"{source.title}, connection {name}"
 
 

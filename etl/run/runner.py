@@ -6,6 +6,7 @@ Every handle of a run is held here. What happens next after an event is decided 
 from __future__ import annotations
 
 import contextlib
+import itertools
 import random
 import signal
 import tempfile
@@ -80,6 +81,8 @@ if TYPE_CHECKING:
 
 SMALL_STORE = 4 << 20
 """Bytes of a store below which all of it, however it widens as Arrow, is one part of usual size."""
+_GOES = itertools.count(1)
+"""Of this process: the passes of one run share its name, and the stop of one go must reach no later one."""
 POLL_SECONDS = 0.2
 """How often progress is drawn and waits are looked at; results wake the runner at once."""
 GRACE_SECONDS = 10.0
@@ -185,7 +188,6 @@ class _Execution:
         self._started = datetime.now(UTC)  # noqa: TID251 - a run takes its start from the clock here, once
         self._clock = time.monotonic()
         self._cluster: Cluster | None = None
-        self._goes = 0
         self.published: list[RunResult] = []
         """What readers can see, once all of it is there."""
 
@@ -284,8 +286,7 @@ class _Execution:
             cluster = self._cluster
             choice = choice_for(plans, self._engine, self._workers) if cluster is None else cluster.choice
             sessions = self._begin(stack, plans, choice)
-            self._goes += 1
-            tasks = _Tasks(self._state.id, at, plans, sessions, self._goes, _parts(plans), _records(plans, sessions))
+            tasks = _Tasks(self._state.id, at, plans, sessions, next(_GOES), _parts(plans), _records(plans, sessions))
             done = self._take_up(tasks)
             if cluster is None:
                 if choice.kind == "threads":
@@ -375,7 +376,8 @@ class _Execution:
     def _publish(self, ready: Sequence[_Ready]) -> list[RunResult]:
         """Publish what was prepared, one switch after the other, whoever asks for a stop meanwhile."""
         out: list[RunResult] = []
-        with _unbroken():
+        visible = any(write.sink is None for job in self._jobs for write in job.writes)
+        with _unbroken() if visible else contextlib.nullcontext():
             for one in ready:
                 try:
                     published = one.switch()

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from etl.core.errors import Cancelled, EtlError, UserCodeError
-from etl.core.schema import Schema
+from etl.core.schema import Field, Schema
 from etl.core.user_code import user_error
 from etl.engine import select
 from etl.engine.backends import backend
@@ -103,12 +103,28 @@ def _through(bound: Bound, schemas: Mapping[str, Schema]) -> _Planned:
         raise
     if not hasattr(meta, "columns"):
         raise _no_frame(ref, meta)
-    fields = {f.name: f for schema in reversed(list(schemas.values())) for f in schema}
     try:
-        returns = backend("pandas").schema_of(meta, Schema(tuple(fields.values())))
+        returns = backend("pandas").schema_of(meta, _before(meta, schemas))
     except EtlError as error:
         raise error.at(defined_at(ref)) from error
     return _Planned(schemas, returns)
+
+
+def _before(meta: Any, schemas: Mapping[str, Schema]) -> Schema:
+    """What each column was before the function: of several sources' that of the first whose frame has that dtype."""
+    fields: dict[str, Field] = {}
+    for field in (f for schema in schemas.values() for f in schema):
+        known = fields.setdefault(field.name, field)
+        if (known.type, known.vocabulary) == (field.type, field.vocabulary) or field.name not in meta.columns:
+            continue
+        one, other = (Schema((f,)) for f in (known, field))
+        kind, first, second = (
+            frame.dtypes[field.name]
+            for frame in (meta, *(backend("pandas").from_arrow(s.to_arrow().empty_table(), s) for s in (one, other)))
+        )
+        if kind == second and kind != first:
+            fields[field.name] = field
+    return Schema(tuple(fields.values()))
 
 
 def _connections(readings: Mapping[str, Reading]) -> list[list[Reading]]:

@@ -339,6 +339,22 @@ def test_what_would_end_the_process_is_an_error_of_the_function(raised: str, tmp
         run(job(tmp_path / "out", written(tmp_path, body), retries=0))
 
 
+def test_what_was_stopped_stops_nothing_that_comes_later(tmp_path: Path) -> None:
+    body = (
+        "import pathlib, time\n"
+        "def clean(orders):\n"
+        "    if len(orders) and not (pathlib.Path(__file__).parent / 'well').exists():\n"
+        "        time.sleep(0.3 * orders['id'].gt(90).any())\n"
+        "        raise ValueError('not yet')\n"
+        "    return orders\n"
+    )
+    one = job(tmp_path / "out", written(tmp_path, body), parts=3, retries=0)
+    with pytest.raises(UserCodeError, match="not yet"):
+        runner.run([one], run_id="passes", workers=1)
+    (tmp_path / "well").touch()
+    assert runner.run([one], run_id="passes", workers=1)[0].rows == 100
+
+
 def test_an_index_that_would_be_lost_is_refused() -> None:
     with pytest.raises(SchemaError, match="index is named id and is no column"):
         schema_through(Steps(reference(lambda orders: orders.set_index("id"))), ORDERS)

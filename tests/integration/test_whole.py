@@ -190,6 +190,33 @@ def test_decimals_that_turn_out_wider_than_their_store_says_go_through(tmp_path:
     assert str(made.column("amount")[0].as_py()).startswith("12345678901234567890123456.5")
 
 
+LABELS = """
+@pipeline(sources={"first": SQL("URL", table="one"), "second": SQL("URL", table="other")}, sink=Parquet("out"))
+def labels(first, second):
+    return FRAMES
+"""
+
+
+@pytest.mark.parametrize(
+    ("frames", "found"),
+    [
+        ("second", ["x", "a"]),
+        ("first", ["a", "b"]),
+        ("first.merge(second.rename(columns={'mode': 'm'}), on='id')[['id', 'm', 'mode']]", ["a", "b"]),
+        ("frames.concat([one.astype({'mode': 'str'}) for one in (first, second)])", ["a", "b", "x", "a"]),
+    ],
+)
+def test_labels_of_one_name_in_two_sources_keep_apart(
+    frames: str, found: list[str], tmp_path: Path, pgdb: PostgresDatabase
+) -> None:
+    pgdb.sql("create type ab as enum ('b', 'a'); create type xa as enum ('x', 'a', 'y')")
+    pgdb.sql("create table one (id int, mode ab); create table other (id int, mode xa)")
+    pgdb.sql("insert into one values (1, 'a'), (2, 'b'); insert into other values (1, 'x'), (2, 'a')")
+    run(tmp_path, LABELS.replace("URL", pgdb.url).replace("FRAMES", frames))
+    made = open_dataset(str(tmp_path / "out")).table()
+    assert sorted(str(one) for one in made.column("mode").to_pylist()) == sorted(found)
+
+
 def test_a_column_that_no_frame_carries_is_named_with_its_source(tmp_path: Path) -> None:
     with pytest.raises(SchemaError, match=r"^source blobs: .*raw"):
         run(
