@@ -47,7 +47,8 @@ def run(
     """Run a pipeline on tables and give its rows: what its function returns, or its source where it has none.
 
     Sources, function, checks and sink are the pipeline's own; only where rows come from and go to is another place.
-    What the sink would refuse (a cast, a NULL, a missing column) is refused here.
+    What the sink would refuse (a cast, a NULL, a missing column) is refused here. Steps of `prepare` are fitted as in a
+    run, so that one without rows in `train` fails; in the rows that come back they are fitted on all rows given.
 
     Args:
         pipeline: The decorated function, or its `Pipeline` value.

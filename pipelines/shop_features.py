@@ -1,5 +1,8 @@
 """Features of every order of the demo shop, as tensors: one row in, one row out, so each part is worked on by itself.
 
+What a model wants of the numbers is fitted after that, on the rows of the split `train` alone, and saved with the
+dataset: an append is prepared with the same figures.
+
 `cuetl run pipelines/shop_features.py`
 """
 
@@ -9,6 +12,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING
 
 from etl import SQL, Tensors, pipeline
+from etl.transforms import FillNull, Standardize
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,6 +36,10 @@ join items as i on i.item_id = o.item_id
         split={"train": 0.8, "val": 0.1, "test": 0.1},
         split_key=["user_id"],  # all orders of a user are in one split
     ),
+    prepare=[
+        FillNull("weight", "mean"),
+        Standardize(["qty", "paid", "share_of_list", "discount", "weight"]),
+    ],
     rowwise=True,
 )
 def shop_features(orders: pd.DataFrame) -> pd.DataFrame:

@@ -82,8 +82,9 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
     output.text()
     for what, words in lineage(found.manifest):
         output.text(f"{what}: {' '.join(words.split())}")
-    for number, words in enumerate(_steps(found), 1):
-        output.text(f"step {number}: {words}")
+        if what == "fit":
+            for number, step in enumerate(_steps(found), 1):
+                output.text(f"step {number}: {step}")
     chain = found.history()
     output.text("versions: " + ", ".join(f"{one.version} ({one.document.get('operation')})" for one in chain))
     warned = summary.get("warnings")

@@ -18,7 +18,10 @@ from tests.command import cuetl
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 DEMO = "cuetl demo --to shop\n"
-PAGES = ("how-to/numpy.md", "how-to/versions.md", "how-to/formats.md", "how-to/order.md", "how-to/pipelines.md")
+PAGES = (
+    *("how-to/numpy.md", "how-to/versions.md", "how-to/formats.md", "how-to/order.md", "how-to/pipelines.md"),
+    "how-to/prepare.md",
+)
 FRAMEWORK_PAGES = {
     "tutorial/database-to-model.md": ("torch",),
     "how-to/jax.md": ("jax",),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+from dataclasses import replace
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -93,7 +94,12 @@ def test_features_of_an_order() -> None:
             "weight": [None, 1.5],
         }
     )
-    first, second = testing.run(example("shop_features"), sources={"orders": orders}).to_pylist()
+    pipeline = example("shop_features")
+    first, second = testing.run(replace(pipeline, prepare=()), sources={"orders": orders}).to_pylist()
     assert (first["paid"], first["share_of_list"], first["discount"], first["weight"]) == (15.0, 0.5, 0.25, None)
     assert (first["hour"], first["weekday"], second["hour"], second["weekday"]) == (23, 6, 0, 0)
     assert (second["paid"], second["discount"], second["gift"]) == (0.5, 0.0, False)
+    for row, sign in zip(testing.run(pipeline, sources={"orders": orders}).to_pylist(), (1.0, -1.0), strict=True):
+        # Of two rows each is one deviation from the mean; the weight that is missing is the one that is known.
+        assert (row["qty"], row["paid"], row["share_of_list"], row["discount"]) == (sign, sign, -sign, sign)
+        assert row["weight"] == 0.0
