@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -58,6 +61,28 @@ def test_an_append_of_other_columns_is_refused_by_plan_and_run(change: Any, word
         with pytest.raises(SchemaError, match=words):
             call()
     assert open_dataset(tmp_path / "d").manifest.version == 1
+
+
+@pytest.mark.parametrize("rowwise", [True, False])
+def test_a_function_appends_with_the_fit_or_is_refused(rowwise: bool, tmp_path: Path) -> None:  # noqa: FBT001 - a case
+    straight(tmp_path / "d").run()
+    first = fit_of(tmp_path / "d")
+
+    def define(add: bool) -> Any:  # noqa: FBT001 - a case
+        @pipeline(
+            sources={"orders": orders()}, sink=sink(tmp_path / "d", mode="append"), prepare=PREPARE, rowwise=rowwise
+        )
+        def more(orders: Any) -> Any:
+            return orders.assign(other=orders["id"]) if add else orders
+
+        return more
+
+    for call in (define(add=True).plan, define(add=True).run):
+        with pytest.raises(SchemaError, match="other is new"):
+            call()
+    define(add=False).plan()
+    assert define(add=False).run(workers=1).version == 2
+    assert fit_of(tmp_path / "d") == first
 
 
 def test_rows_that_are_not_prepared_alike_are_never_appended(tmp_path: Path) -> None:
@@ -216,3 +241,70 @@ def test_people_are_told_of_the_fit(tmp_path: Path) -> None:
     assert f"fit: {fit['fit_id']} -> {fit_of(tmp_path / 'd')['fit_id']}" in changed.out
     summary = json.loads(cuetl("dataset", "show", "d", "--json", cwd=tmp_path).out)
     assert summary["fit"]["fit_id"] == fit_of(tmp_path / "d")["fit_id"]
+
+
+def test_a_fit_in_another_storage_is_appended_with_and_outlives_vacuum(tmp_path: Path, cache: Path) -> None:
+    assert not cache.exists()
+    to = f"local://{tmp_path}/d"
+
+    def made(table: pa.Table, mode: Literal["replace", "append"], prepare: list[Transform] = PREPARE) -> None:
+        target = replace(sink(tmp_path / "d", mode=mode), to=to)
+        pipeline(name="far", sources={"orders": table}, sink=target, prepare=prepare).run()
+
+    def fit() -> str | None:
+        return open_dataset(to, verify="sha256").manifest.fit_id
+
+    made(orders(), "replace")
+    first = fit()
+    made(orders(), "append")
+    assert fit() == first is not None
+    made(doubled(), "replace")
+    assert fit() != first
+    with pytest.raises(ConfigError, match="step 1 of prepare"):
+        made(orders(), "append", PREPARE[::-1])
+    operations.rollback(to)
+    made(orders(), "append")
+    operations.compact(to)
+    assert fit() == first
+    operations.vacuum(to, keep=1)
+    made(orders(), "append")
+    assert fit() == first
+    assert len(list((tmp_path / "d/_state").glob("*/plan.json"))) == 2
+
+
+CHECKED = """
+from etl import SQL, Tensors, pipeline
+from etl.transforms import FillNull, Standardize
+
+def define(name, prepare, **more):
+    source = SQL("sqlite:///store.db", table="t", partition_column="id")
+    sink = Tensors("out", features=["qty"], key="id", split={"train": 0.5, "val": 0.5}, split_key="id", **more)
+    return pipeline(name=name, sources={"t": source}, sink=sink, prepare=prepare)
+
+good = define("good", [FillNull("qty", "mean"), Standardize("qty")])
+kind = define("kind", [FillNull("qty", 0), FillNull("word", 1)])
+after = define("after", [Standardize("qty"), FillNull("qty", 10**40)])
+split = define("split", [Standardize("qty"), FillNull("id", 0)])
+late = define("late", [Standardize("qty")], mode="append")
+"""
+
+
+def test_validate_takes_the_columns_through_every_step(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "store.db")) as db, db:
+        db.execute("create table t (id integer primary key, qty integer, word text)")
+        db.execute("insert into t values (1, 2, 'a')")
+    (tmp_path / "checked.py").write_text(CHECKED)
+    done = cuetl("validate", "checked.py", "--json", cwd=tmp_path)
+    found = {one["pipeline"]: one for one in json.loads(done.out)["pipelines"]}
+    said = {name: " ".join(problem["text"] for problem in one["problems"]) for name, one in found.items()}
+    assert said["good"] == ""
+    assert {c["name"]: c["arrow_type"] for c in found["good"]["schema"]} == {
+        "id": "int64",
+        "qty": "float",
+        "word": "string",
+    }
+    assert "step 2 of prepare: FillNull('word', 1)" in said["kind"]
+    assert "step 2 of prepare: FillNull('qty', 1" in said["after"]
+    assert "step 2 of prepare changes id, by which rows are split" in said["split"]
+    assert "there is no dataset at" in said["late"]
+    assert done.code != 0
