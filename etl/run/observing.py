@@ -15,6 +15,7 @@ from etl.core.errors import ConfigError
 from etl.engine.backends import backend
 from etl.tensors.split import splitting
 from etl.transforms import fit
+from etl.transforms.base import needs_fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -172,9 +173,18 @@ def train_split(options: WriteOptions, schema: Schema, steps: Sequence[Transform
     """How the rows to fit on are told from the others, before any step; None: all of them.
 
     Raises:
-        ConfigError: There are splits, and none is named `train`; or a step changes what rows are split by.
+        ConfigError: There are splits, and none is named `train`; or a step changes what rows are split by; or a fitted
+            one changes a key.
         SchemaError: The split key is no column.
     """
+    for number, step in enumerate(steps, 1):
+        for name in step.writes:
+            if needs_fit(step) and name in options.key:
+                raise ConfigError(
+                    f"step {number} of prepare changes {name}, which is a key: it would no longer tell rows apart",
+                    hint="Leave it out of the step, or give the step a copy made in the query.",
+                    column=name,
+                )
     if not options.split:
         return None
     if TRAIN not in options.split:

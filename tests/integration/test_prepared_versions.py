@@ -202,6 +202,13 @@ def test_what_rows_are_split_by_is_changed_by_no_step(steps: list[Transform], tm
             call()
 
 
+def test_a_key_is_changed_by_no_fitted_step(tmp_path: Path) -> None:
+    made = replaced(tmp_path / "d", orders(), [FillNull("id", 0), Standardize(["qty", "id"])], split={}, split_key=())
+    for call in (made.plan, made.run):
+        with pytest.raises(ConfigError, match="step 2 of prepare changes id, which is a key"):
+            call()
+
+
 def test_a_null_in_the_split_key_is_named_with_its_part(tmp_path: Path) -> None:
     users = pa.array([None if i == 17 else i for i in range(ROWS)], pa.int64())
     table = orders().set_column(1, "user", users)
