@@ -244,7 +244,7 @@ def test_retries_are_those_of_the_run_and_a_wait_that_was_asked_for_is_kept() ->
 
 
 def test_parts_that_were_done_before_are_not_started_again() -> None:
-    run, effects = drive(Run("r"), Planned(keys(3), 5, done=frozenset({(0, 1)})))
+    _, effects = drive(Run("r"), Planned(keys(3), 5, done=frozenset({(0, 1)})))
     assert effects == [Submit((0, 0), 1), Submit((0, 2), 1)]
     _, effects = drive(Run("r"), Planned(keys(2), 5, done=frozenset(keys(2))))
     assert effects == [Publish()]
