@@ -10,10 +10,16 @@ import subprocess
 import sys
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 
 from tests.command import cuetl
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from tests.servers.s3 import S3Server
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
@@ -29,6 +35,9 @@ FRAMEWORK_PAGES = {
     "how-to/formats.md": ("torch", "tensorflow"),
 }
 """Page → what it needs. Of a page that is in both lists, only some blocks need a framework: `python torch`."""
+STORED = "how-to/storage.md"
+"""On an S3 server; else with a folder in the place of its bucket."""
+BUCKET = "s3://team"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,15 +81,18 @@ def shop(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "shop"
 
 
-def check(page: str, frameworks: tuple[str, ...], shop: Path, folder: Path) -> None:
-    """Run the page in a folder of its own."""
+def check(
+    page: str, frameworks: tuple[str, ...], shop: Path, folder: Path, *,
+    env: Mapping[str, str] | None = None, bucket: str = BUCKET,
+) -> None:  # fmt: skip
+    """Run the page in a folder of its own, with `bucket` wherever it says `BUCKET`."""
     kept = [block for block in blocks(DOCS / page) if not block.needs or block.needs in frameworks]
     assert kept[0].code == DEMO
     rest = kept[1:]
     shutil.copytree(shop, folder / "shop")
     work = folder / ".page"
     work.mkdir()
-    (work / "blocks").write_text(json.dumps([(b.language, b.code, b.line) for b in rest]))
+    (work / "blocks").write_text(json.dumps([(b.language, b.code.replace(BUCKET, bucket), b.line) for b in rest]))
     scripts = Path(sys.executable).parent
     clean = {
         k: v for k, v in os.environ.items() if not k.startswith(("CUETL_", "PG")) and k not in ("RANK", "WORLD_SIZE")
@@ -89,14 +101,15 @@ def check(page: str, frameworks: tuple[str, ...], shop: Path, folder: Path) -> N
     done = subprocess.run(
         [*script, str(work / "blocks"), str(work / "said")],
         cwd=folder,
-        env={**clean, "PYTHONPATH": "", "PATH": f"{scripts}:{os.environ['PATH']}"},
+        env={**clean, "PYTHONPATH": "", "PATH": f"{scripts}:{os.environ['PATH']}", **(env or {})},
         capture_output=True,
         text=True,
         check=False,
         timeout=250,
     )
     assert done.returncode == 0, f"{page}: {done.stderr}"
-    for block, printed in zip(rest, json.loads((work / "said").read_text()), strict=True):
+    for block, said in zip(rest, json.loads((work / "said").read_text()), strict=True):
+        printed = said.replace(bucket, BUCKET)
         if block.says is not None:
             assert matches(block.says, printed), f"{page}:{block.line}: {block.code}printed\n{printed}not\n{block.says}"
 
@@ -111,9 +124,21 @@ def test_a_page_for_a_framework_runs_as_written(page: str, shop: Path, tmp_path:
     check(page, FRAMEWORK_PAGES[page], shop, tmp_path)
 
 
+def test_the_page_of_storages_runs_with_a_folder_for_its_bucket(shop: Path, tmp_path: Path) -> None:
+    env = {"CUETL_CACHE": str(tmp_path / "cache"), "S3_ENDPOINT": "", "S3_KEY": "", "S3_SECRET": ""}
+    check(STORED, (), shop, tmp_path, env=env, bucket=f"local://{tmp_path}/team")
+
+
+@pytest.mark.slow
+def test_the_page_of_storages_runs_as_written_on_a_server(shop: Path, tmp_path: Path, s3: S3Server) -> None:
+    s3.filesystem().create_dir(BUCKET.removeprefix("s3://"))
+    env = {"CUETL_CACHE": str(tmp_path / "cache"), "S3_ENDPOINT": s3.endpoint}
+    check(STORED, (), shop, tmp_path, env={**env, "S3_KEY": s3.key, "S3_SECRET": s3.secret})
+
+
 def test_every_page_is_run_and_says_what_it_prints() -> None:
     pages = {str(path.relative_to(DOCS)) for path in DOCS.rglob("*.md")}
-    assert pages == {*PAGES, *FRAMEWORK_PAGES}
+    assert pages == {*PAGES, *FRAMEWORK_PAGES, STORED}
     for page in pages:
         found = blocks(DOCS / page)
         assert any(block.says for block in found), page
