@@ -161,4 +161,5 @@ def test_killed_at_every_step_of_an_operation(memory_path: Path, operation: str)
         check=False,
     )
     assert driver.returncode == 0, driver.stderr[-2000:]
-    assert int(driver.stdout) > 8
+    # A vacuum here makes four changes: a data file, its text and their two folders go.
+    assert int(driver.stdout) > (4 if operation == "vacuum" else 8)
