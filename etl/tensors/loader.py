@@ -5,6 +5,7 @@ Work is done by threads: reading, gathering and copying release the interpreter'
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
@@ -60,7 +61,7 @@ class LoaderOptions:
         columns: The tensors wanted, in this order; None: all, with their masks.
         host_prefetch: Batches made ahead on the host; 0: made when asked for, by the caller's thread.
         device_prefetch: Batches copied to the device ahead.
-        threads: Threads that read a window.
+        threads: Threads that read a window; no more are started than there are cores, which would only take turns.
         io: How files are read: "pread", "mmap", or "auto", which is pread.
         window_rows: Rows among which single rows are shuffled, in whole blocks of 4096 and at least two; None: 2^18,
             or as many as 256 MiB hold.
@@ -442,12 +443,17 @@ class _Stages:
         """Arrays handed over."""
         return Batch.of(arrays, framework=self.framework, device=self.crossing.device, dtypes=words)
 
+    @property
+    def threads(self) -> int:
+        """Of this process: as many as were asked for and have a core."""
+        return min(self.options.threads, len(os.sched_getaffinity(0)))
+
     def arrays(self) -> Generator[Arrays, None, None]:
         """The batches of this rank as arrays that nobody else has."""
         count = len(self.steps)
         if self.first >= count:
             return
-        with ThreadPoolExecutor(self.options.threads, thread_name_prefix="cuetl-window") as pool:
+        with ThreadPoolExecutor(self.threads, thread_name_prefix="cuetl-window") as pool:
             gather = self._gather(pool)
             try:
                 for step in range(self.first, count, self.stride):
@@ -471,7 +477,7 @@ class _Stages:
         each, share = self.steps.lane_batch, self.steps.global_batch // self.world
         lanes = {self.rank * share // each, ((self.rank + 1) * share - 1) // each}
         if len(lanes) == 1:
-            return _Windowed(self.shards, self.steps.order, self.names, rooms, pool, self.options.threads, self.spare)
+            return _Windowed(self.shards, self.steps.order, self.names, rooms, pool, self.threads, self.spare)
         return _Scattered(self.shards, self.steps.order, self.names)
 
     def _valid(self, pieces: Sequence[Piece], share: int) -> NDArray[np.bool_]:
