@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from etl.engine.base import BackendName
     from etl.planning.function import FunctionRef
+    from etl.tensors.split import Splitting
     from etl.transforms.base import State, Transform
 
 
@@ -27,6 +28,7 @@ class Steps:
         returns: Of the rows after all steps; empty until planned.
         prepare: Steps after the function, in order.
         figures: Of those steps that are fitted, by place.
+        train: How the rows that steps were fitted on are told, for steps that give those other values; None: all are.
         expects: Column → type of the rows that the figures of an earlier run were fitted on; None: they are this run's.
         cpu_fallback: Whether a part that is too large for a GPU in every size may be made by pandas.
     """
@@ -38,6 +40,7 @@ class Steps:
     returns: Schema = field(default_factory=lambda: Schema(()))
     prepare: tuple[Transform, ...] = ()
     figures: Mapping[int, State] = field(default_factory=dict)
+    train: Splitting | None = None
     expects: Mapping[str, str] | None = None
     cpu_fallback: bool = False
 

@@ -43,7 +43,7 @@ def tried(steps: Steps, given: Schema, /) -> Trial:
     made, said = _made(steps, given)
     if steps.expects is not None:
         check_expected(steps.expects, made)
-    returns = planned(steps.prepare, made).returns if steps.prepare else made
+    returns = planned(steps.prepare, made, steps.figures).returns if steps.prepare else made
     return Trial(replace(steps, given=given, made=made, returns=returns), said)
 
 

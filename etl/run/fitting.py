@@ -165,6 +165,7 @@ def published(
             runner.run([scanning], run_id=run_id, engine="cpu", workers=workers, progress=progress)
             observed.append(sink.observed)
             figures |= sink.observed.states
+        plan = planned(prepare, source.fields, figures)
         done = _with(bound, job, plan, figures, _fit(bound, plan, figures, observed[0].rows))
     return runner.run([done], run_id=run_id, engine=engine, workers=workers, progress=progress)[0]
 
@@ -184,7 +185,7 @@ def prepared(bound: Bound, job: Job, /) -> Job:
     if bound.write.mode != "append" or not any(needs_fit(step) for step in prepare):
         return replace(job, steps=replace(steps, prepare=prepare))
     fit, taken = _taken(bound)
-    steps = replace(steps, prepare=prepare, figures=taken.figures, expects=taken.expects)
+    steps = replace(steps, prepare=prepare, figures=taken.figures, expects=taken.expects, train=taken.train)
     return replace(job, writes=(replace(bound.write, fit=fit),), steps=steps)
 
 
@@ -232,5 +233,6 @@ def _with(bound: Bound, job: Job, plan: Planned, figures: Mapping[int, State], f
     of: Lineage | None = job.of
     if of is not None:
         of = replace(of, warnings=(*of.warnings, *said))
-    steps = Steps(prepare=bound.pipeline.prepare, figures=dict(figures))
+    train = train_split(bound.write.options, plan.given, plan.steps)
+    steps = Steps(prepare=bound.pipeline.prepare, figures=dict(figures), train=train)
     return replace(job, writes=(replace(bound.write, fit=fit),), steps=steps, of=of)

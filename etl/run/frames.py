@@ -8,6 +8,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import numpy as np
 import pyarrow as pa
 
 from etl.core.errors import DeviceOutOfMemory, EtlError
@@ -15,7 +16,9 @@ from etl.engine.backends import backend
 from etl.engine.device import alone
 from etl.planning.calling import called, defined_at
 from etl.run.early import BATCH_BYTES
-from etl.transforms.fit import applied, planned
+from etl.run.observing import in_train
+from etl.transforms.fit import applied, applied_to_frames, planned
+from etl.transforms.host import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
     from etl.engine.base import Backend
     from etl.planning.function import FunctionRef
     from etl.planning.steps import Steps
+    from etl.transforms.fit import Planned
 
 
 @dataclass(slots=True)
@@ -67,11 +71,22 @@ def through(
         if not steps.prepare:
             yield from given
             return
-        plan, frames = planned(steps.prepare, steps.made), backend(steps.backend)
+        plan, first = planned(steps.prepare, steps.made, steps.figures), 0
         for batch in given:
-            with alone(steps.backend):
-                prepared = applied(plan, steps.figures, batch, frames)
-            yield prepared
+            train = None
+            if plan.folds:
+                train = np.ones(batch.num_rows, np.bool_) if steps.train is None else in_train(steps.train, batch, "")
+            rows = Rows.of_batch(batch, plan.given, first=first, train=train)
+            first += batch.num_rows
+            yield _prepared(plan, steps, rows).batch(plan.returns)
+
+
+def _prepared(plan: Planned, steps: Steps, rows: Rows) -> Rows:
+    """Steps that are the product's own: NumPy on the host, frames on a device."""
+    if steps.backend == "pandas":
+        return applied(plan, steps.figures, rows)
+    with alone(steps.backend):
+        return applied_to_frames(plan, steps.figures, rows, backend(steps.backend))
 
 
 def _counted(batches: Generator[pa.RecordBatch, None, None], made: Made) -> Generator[pa.RecordBatch, None, None]:

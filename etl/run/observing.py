@@ -8,17 +8,20 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
-import pyarrow as pa
+import numpy as np
 
 from connectors.base import Capabilities, Published, Staged, StagedFile
 from etl.core.errors import ConfigError
-from etl.engine.backends import backend
 from etl.tensors.split import splitting
+from etl.tensors.views import mask_of, valid_of
 from etl.transforms import fit
 from etl.transforms.base import needs_fit
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
+
+    import pyarrow as pa
+    from numpy.typing import NDArray
 
     from connectors.base import Finish, Finished, Mode, Requires
     from etl.core.partition import Partition
@@ -122,17 +125,11 @@ class ObserveSession:
         Raises:
             CastError: The split key of a row is NULL.
         """
-        # On the host whatever the run's engine: figures are the same on both, to the last bit.
-        watching = fit.Watching(self.plan, self.sink.scan, self.sink.done, part.index, backend("pandas"))
+        watching = fit.Watching(self.plan, self.sink.scan, self.sink.done, part.index)
         rows = seen = 0
         for batch in batches:
             rows += batch.num_rows
-            chosen = batch
-            for name in self.dropping:
-                chosen = chosen.filter(chosen.column(name).is_valid())
-            chosen = _train(chosen, self.split, f"part {part.index + 1}")
-            seen += chosen.num_rows
-            watching.take(chosen)
+            seen += watching.take(batch, _fitted_on(batch, self.dropping, self.split, f"part {part.index + 1}"))
         facts: dict[str, Any] = {str(place): state for place, state in watching.states().items()}
         return Staged(part, attempt, rows, {}, (StagedFile("", TRAIN, seen, 0, "", facts),))
 
@@ -205,7 +202,27 @@ def train_split(options: WriteOptions, schema: Schema, steps: Sequence[Transform
     return splitting(options, schema)
 
 
-def _train(batch: pa.RecordBatch, split: Splitting | None, place: str) -> pa.RecordBatch:
+def _fitted_on(
+    batch: pa.RecordBatch, dropping: Sequence[str], split: Splitting | None, place: str
+) -> NDArray[np.bool_] | None:
+    """True for the rows that steps are fitted on, shape (n,); None: all of them."""
+    keep: NDArray[np.bool_] | None = None
+    for name in dropping:
+        present = valid_of(batch.column(name))
+        keep = present if keep is None else keep & present
     if split is None:
-        return batch
-    return batch.filter(pa.array(split.assign(batch, place) == split.names.index(TRAIN)))
+        return keep
+    if keep is None:
+        return in_train(split, batch, place)
+    # The key of a row that is left out is not asked for: it may be NULL.
+    keep[np.flatnonzero(keep)] = in_train(split, batch.filter(mask_of(keep)), place)
+    return keep
+
+
+def in_train(split: Splitting, batch: pa.RecordBatch, place: str, /) -> NDArray[np.bool_]:
+    """True for the rows of the split `train`, shape (n,).
+
+    Raises:
+        CastError: The split key of a row is NULL.
+    """
+    return np.asarray(split.assign(batch, place) == split.names.index(TRAIN))

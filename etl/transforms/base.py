@@ -16,14 +16,16 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from etl.core.schema import Schema
+    from etl.transforms.host import Rows
 
 State: TypeAlias = Mapping[str, Any]
-"""Numbers, texts, and mappings of them: what JSON holds. Big integers are whole; floats are saved as hex too."""
+"""Numbers, texts, lists and mappings of them, which are saved as JSON (big integers whole, floats as hex too), and
+`pyarrow.Table`s, which are saved beside it: a table under {column: {"vocab": table}} is `vocab.<column>.table`."""
 
 
 @runtime_checkable
 class Transform(Protocol):
-    """A step that keeps rows apart: one row in, one row out."""
+    """A step that keeps rows apart: what becomes of a row follows from that row and from what was fitted."""
 
     kind: ClassVar[str]
     """Names it in saved states."""
@@ -47,8 +49,40 @@ class Transform(Protocol):
         """
         ...
 
+    def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
+        """The rows with the step done: the batch path on CPUs, and serving.
+
+        No row is touched in Python; one row takes microseconds, since a model waits for it.
+
+        Args:
+            rows: Of at least the columns that it reads.
+            given: As `output_schema`.
+            state: What was fitted; empty for a step that is not.
+
+        Raises:
+            CastError: A value is refused, or a result does not fit; column, row and value are named.
+        """
+        ...
+
+
+@runtime_checkable
+class Folded(Transform, Protocol):
+    """A step that gives train rows other values than the rest, out of their fold: it looks at `Rows.train`."""
+
+    @property
+    def folds(self) -> int:
+        """How many."""
+        ...
+
+
+@runtime_checkable
+class Framed(Transform, Protocol):
+    """A step that frames of a device can do themselves, row for row; any other is done on the host and handed back."""
+
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
         """The frame with the step done, the input not changed; frames of pandas and cuDF alike.
+
+        The same values as `on_host`; floats to the last bit, but for logarithms, powers and sines (1 ulp).
 
         Args:
             frame: Of exactly `given`.
@@ -58,6 +92,15 @@ class Transform(Protocol):
         Raises:
             CastError: A result does not fit; the column is named.
         """
+        ...
+
+
+@runtime_checkable
+class Widened(Transform, Protocol):
+    """A step whose columns' widths follow from what was fitted: `output_schema` says 1 where they are not known yet."""
+
+    def fitted_schema(self, given: Schema, state: State, /) -> Schema:
+        """As `output_schema`, once it is fitted."""
         ...
 
 

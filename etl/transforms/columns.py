@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Field, Schema
@@ -18,11 +19,13 @@ from etl.engine import frames
 from etl.transforms.base import listed
 from etl.transforms.figures import DIGITS as DIGITS_OF_DECIMALS
 from etl.transforms.figures import FiguresOf, is_number, merged, moments, unit
+from etl.transforms.host import Values
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from etl.transforms.base import Observer, State
+    from etl.transforms.host import Rows
 
 DIGITS = Context(prec=DIGITS_OF_DECIMALS)
 WORDS = ("mean",)
@@ -139,6 +142,20 @@ class FillNull:
         value = _stated(state[name], given.field(name).type)
         return value if isinstance(value, float) else Fraction(value)
 
+    def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
+        """The rows with the NULLs filled."""
+        made: dict[str, Values] = {}
+        for name in self.columns:
+            field, column = given.field(name), rows[name]
+            if self.indicator is not None:
+                made[self.indicator] = Values(~column.present)
+            nulls = column.nulls
+            rows.counted(name, "null", nulls)
+            if nulls:
+                value = _constant(_stated(state[name], field.type) if self.fits else self.value, field)
+                made[name] = filled_on_host(column, value)
+        return rows.with_columns(made)
+
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
         """The frame with the NULLs filled."""
         made = frame.copy(deep=False)
@@ -152,6 +169,26 @@ class FillNull:
                 series = series.cat.add_categories([value])  # the labels of this part may be others
             made[name] = frames.fill_null(series, _carried(value))
         return made
+
+
+def filled_on_host(column: Values, value: Any, /) -> Values:
+    """A column with a value of its own type where it is absent."""
+    data = column.data
+    if not isinstance(data, np.ndarray):
+        return Values(pc.fill_null(data, pa.scalar(value, type=data.type)))
+    made = data.copy()
+    made[~column.present] = _number(value)
+    return Values(made)
+
+
+def _number(value: Any) -> Any:
+    """A value of Python's as NumPy columns hold it."""
+    carried = _carried(value)
+    if isinstance(carried, timedelta):
+        return carried // timedelta(microseconds=1)
+    if isinstance(value, datetime):
+        return (carried - datetime(1970, 1, 1, tzinfo=carried.tzinfo)) // timedelta(microseconds=1)
+    return (value - date(1970, 1, 1)).days if isinstance(value, date) else carried
 
 
 def _rounded(mean: Fraction | float, kind: pa.DataType) -> int | float | str:

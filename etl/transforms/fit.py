@@ -6,19 +6,24 @@ arithmetic: moments of a column whose NULLs were filled follow from those of the
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from etl.core.errors import EtlError
 from etl.core.schema import Schema
 from etl.engine.door import carried
-from etl.transforms.base import Fitted, Transform, needs_fit
+from etl.transforms.base import Fitted, Folded, Framed, Transform, Widened, needs_fit
 from etl.transforms.columns import FillNull
+from etl.transforms.host import Rows, values_in
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
 
     from etl.engine.base import Backend
     from etl.transforms.base import Observer, State
@@ -50,13 +55,23 @@ class Planned:
         return self.schemas[-1]
 
     @property
+    def folds(self) -> bool:
+        """Whether a step gives train rows other values than the rest, so that it must be told which are."""
+        return any(isinstance(step, Folded) for step in self.steps)
+
+    @property
     def count(self) -> int:
         """How often the rows are read to fit all steps; 0: nothing is fitted."""
         return max((1 + s for step, s in zip(self.steps, self.scans, strict=True) if needs_fit(step)), default=0)
 
 
-def planned(steps: Sequence[Transform], given: Schema, /) -> Planned:
+def planned(steps: Sequence[Transform], given: Schema, states: Mapping[int, State] | None = None, /) -> Planned:
     """Which columns every step gives, and which reading it is fitted in.
+
+    Args:
+        steps: In the order in which they act.
+        given: The columns before the first.
+        states: The figures of those that are fitted, by place, once there are any.
 
     Raises:
         EtlError: A step does not take the columns before it; the step is named by its place.
@@ -65,6 +80,8 @@ def planned(steps: Sequence[Transform], given: Schema, /) -> Planned:
     for number, step in enumerate(steps, 1):
         try:
             made = step.output_schema(schemas[-1])
+            if states and isinstance(step, Widened) and number - 1 in states:
+                made = step.fitted_schema(schemas[-1], states[number - 1])
             for name in step.reads:
                 carried(schemas[-1].field(name).type, column=name)
             schemas.append(made)
@@ -94,49 +111,50 @@ def scans_of(steps: Sequence[Transform], /) -> tuple[int, ...]:
 class Watching:
     """One part in one reading: every step of that reading observes the rows as they are before it.
 
+    On the host whatever the run's engine: figures are the same on both, to the last bit.
+
     Args:
         plan: All steps.
         scan: The reading.
         done: The figures of steps that earlier readings fitted, by place.
         part: The part's index.
-        backend: What makes the frames that steps act on before.
     """
 
-    def __init__(self, plan: Planned, scan: int, done: Mapping[int, State], part: int, backend: Backend, /) -> None:
-        self._plan, self._scan, self._done, self._backend = plan, scan, done, backend
+    def __init__(self, plan: Planned, scan: int, done: Mapping[int, State], part: int, /) -> None:
+        self._plan, self._scan, self._done = plan, scan, done
         self._observers: dict[int, Observer] = {}
         for place, step in enumerate(plan.steps):
             if isinstance(step, Fitted) and needs_fit(step) and plan.scans[place] == scan:
                 self._observers[place] = step.observer(plan.schemas[place], part)
         last = max(self._observers, default=-1)
         # What is not known in this reading is left out: nobody who observes in it looks at what it writes.
-        self._acting = [
+        self._acting = {
             place
             for place, step in enumerate(plan.steps[:last])
             if place in done or (not needs_fit(step) and plan.scans[place] <= scan)
-        ]
+        }
 
-    def take(self, rows: pa.RecordBatch, /) -> None:
-        """The next rows, of exactly the plan's `given`."""
-        frame: Any = None
+    def take(self, batch: pa.RecordBatch, train: NDArray[np.bool_] | None = None, /) -> int:
+        """The next rows, of exactly the plan's `given`; gives how many of them were there to be fitted on.
+
+        Args:
+            batch: The rows.
+            train: True for those that are fitted on, shape (n,); None: all of them. The others are looked at only as
+                far as steps act before the first that is fitted, since a window may need them.
+        """
+        rows = Rows.of_batch(batch, self._plan.given)
+        if train is not None:
+            rows = rows.kept(train)
+        seen = rows.count
+        rows.train = np.ones(seen, np.bool_)
         for place, step in enumerate(self._plan.steps):
             if place in self._observers:
-                self._observers[place].take(self._columns(rows, frame, place))
+                # NULLs that a step of this reading will fill are still there.
+                known = [replace(self._plan.schemas[place].field(name), nullable=True) for name in step.reads]
+                self._observers[place].take(rows.batch(Schema(tuple(known))))
             elif place in self._acting:
-                if frame is None:
-                    frame = _frame(rows, self._plan, self._acting, self._backend)
-                frame = step.apply(frame, self._plan.schemas[place], self._done.get(place, {}))
-
-    def _columns(self, rows: pa.RecordBatch, frame: Any, place: int) -> pa.RecordBatch:
-        names = list(self._plan.steps[place].reads)
-        made = [] if frame is None else [name for name in names if name in frame.columns]
-        # NULLs that a step of this reading will fill are still there.
-        known = Schema(tuple(replace(self._plan.schemas[place].field(n), nullable=True) for n in made))
-        table = self._backend.to_arrow(frame[made], known).combine_chunks() if made else None
-        columns = [
-            rows.column(name) if table is None or name not in made else _whole(table.column(name)) for name in names
-        ]
-        return pa.RecordBatch.from_arrays(columns, names=names)
+                rows = step.on_host(rows, self._plan.schemas[place], self._done.get(place, {}))
+        return seen
 
     def states(self) -> dict[int, State]:
         """Place of a step → what it observed."""
@@ -177,35 +195,69 @@ def finished(plan: Planned, observed: Mapping[int, State], /) -> dict[int, State
     return found
 
 
-def applied(plan: Planned, states: Mapping[int, State], rows: pa.RecordBatch, backend: Backend, /) -> pa.RecordBatch:
-    """The rows after all steps; columns that no step names stay as they are, of any type.
+def applied(plan: Planned, states: Mapping[int, State], rows: Rows, /) -> Rows:
+    """The rows after all steps, on the host; columns that no step names stay as they are, of any type.
 
     Args:
         plan: All steps.
         states: The figures of the fitted ones, by place.
-        rows: Of exactly the plan's `given`.
-        backend: What makes the frame.
+        rows: Of the plan's `given`.
 
     Raises:
-        CastError: A result does not fit its column.
+        CastError: A value is refused, or a result does not fit its column; step, column and row are named.
     """
-    everyone = range(len(plan.steps))
-    frame = _frame(rows, plan, everyone, backend)
-    for place, step in enumerate(plan.steps):
-        frame = step.apply(frame, plan.schemas[place], states.get(place, {}))
-    made = [name for name in plan.returns.names if name in frame.columns]
-    table = backend.to_arrow(frame[made], plan.returns.select(made)).combine_chunks()
-    columns = [_whole(table.column(f.name)) if f.name in made else rows.column(f.name) for f in plan.returns]
-    return pa.RecordBatch.from_arrays(columns, schema=plan.returns.to_arrow())
+    for place in range(len(plan.steps)):
+        rows = _on_host(plan, states, rows, place)
+    return rows
 
 
-def _frame(rows: pa.RecordBatch, plan: Planned, places: Iterable[int], backend: Backend) -> Any:
-    """A frame of the columns that these steps name."""
+def applied_to_frames(plan: Planned, states: Mapping[int, State], rows: Rows, backend: Backend, /) -> Rows:
+    """The same with frames of a device: steps that frames can do run there, the others on the host between them.
+
+    Args:
+        plan: All steps.
+        states: The figures of the fitted ones, by place.
+        rows: Of the plan's `given`.
+        backend: What makes the frames.
+
+    Raises:
+        CastError: As `applied`.
+    """
+    numbered = itertools.groupby(range(len(plan.steps)), lambda place: isinstance(plan.steps[place], Framed))
+    for framed, places in numbered:
+        if framed:
+            rows = _on_frame(plan, states, rows, backend, list(places))
+            continue
+        for place in places:
+            rows = _on_host(plan, states, rows, place)
+    return rows
+
+
+def _on_host(plan: Planned, states: Mapping[int, State], rows: Rows, place: int) -> Rows:
+    try:
+        return plan.steps[place].on_host(rows, plan.schemas[place], states.get(place, {}))
+    except EtlError as error:
+        raise error.at(f"step {place + 1} of prepare") from error
+
+
+def _on_frame(plan: Planned, states: Mapping[int, State], rows: Rows, backend: Backend, places: Sequence[int]) -> Rows:
+    """Neighbouring steps on one frame of the columns that they name."""
+    before, after = plan.schemas[places[0]], plan.schemas[places[-1] + 1]
     named = {name for place in places for name in (*plan.steps[place].reads, *plan.steps[place].writes)}
-    given = plan.given.select([name for name in plan.given.names if name in named])
-    return backend.from_arrow(pa.Table.from_batches([rows.select(list(given.names))], given.to_arrow()), given)
+    given = before.select([name for name in before.names if name in named])
+    frame = backend.from_arrow(pa.Table.from_batches([rows.batch(given)], given.to_arrow()), given)
+    for place in places:
+        step = plan.steps[place]
+        if isinstance(step, Framed):
+            try:
+                frame = step.apply(frame, plan.schemas[place], states.get(place, {}))
+            except EtlError as error:
+                raise error.at(f"step {place + 1} of prepare") from error
+    written = {name for place in places for name in plan.steps[place].writes}
+    made = after.select([name for name in after.names if name in written])
+    (batch,) = backend.to_arrow(frame[list(made.names)], made).combine_chunks().to_batches() or [_none(made)]
+    return rows.with_columns({field.name: values_in(batch.column(i), field) for i, field in enumerate(made)})
 
 
-def _whole(column: pa.ChunkedArray[Any]) -> Any:
-    """A column of one chunk at most, as an array."""
-    return column.chunk(0) if column.num_chunks else pa.array([], column.type)
+def _none(schema: Schema) -> pa.RecordBatch:
+    return pa.RecordBatch.from_arrays([pa.array([], f.type) for f in schema], schema=schema.to_arrow())

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+import numpy as np
 import pyarrow as pa
 
 from etl.core.errors import CastError, ConfigError, DataError
@@ -14,11 +15,15 @@ from etl.core.schema import Schema
 from etl.engine import frames
 from etl.transforms.base import listed
 from etl.transforms.figures import FiguresOf, filled, is_number, merged, moments
+from etl.transforms.host import Values, floats_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from numpy.typing import NDArray
+
     from etl.transforms.base import Observer, State
+    from etl.transforms.host import Rows
 
 _WHOLE = 1 << 53
 """From here on float64 does not hold every integer."""
@@ -136,6 +141,18 @@ class Standardize:
             ),
         )
 
+    def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
+        """The rows with the columns standardized."""
+        del given
+        made: dict[str, Values] = {}
+        for name in self.columns:
+            column, std = rows[name], state[name]["std"]
+            apart = _apart_on_host(column, state[name])
+            with np.errstate(over="ignore", invalid="ignore"):
+                scaled = apart / std if std else np.where(np.isfinite(apart), 0.0, apart)
+            made[name] = Values(_narrow_on_host(scaled, column, rows, name), _valid_of(column))
+        return rows.with_columns(made)
+
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
         """The frame with the columns standardized."""
         made = frame.copy(deep=False)
@@ -146,6 +163,41 @@ class Standardize:
             scaled = apart / std if std else apart.where(~_finite(apart), 0.0)
             made[name] = _narrow(scaled, name)
         return made
+
+
+def _apart_on_host(column: Values, figures: State) -> NDArray[np.float64]:
+    """The difference from the mean, float64; large integers are centred as such first, float64 does not hold them."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        plain: NDArray[np.float64] = floats_of(column) - figures["mean"]
+        base, whole = figures.get("base", 0), column.data
+        if abs(base) < _WHOLE:
+            return plain
+        if whole.dtype.kind == "u":
+            at = whole.dtype.type(base)
+            apart = np.where(whole < at, -(at - whole).astype(np.float64), (whole - at).astype(np.float64))
+            return np.asarray(apart - figures["rest"], np.float64)
+        near = (whole >= max(base - _NEAR, _LEAST)) & (whole <= min(base + _NEAR, _MOST))
+        return np.where(near, (whole - base).astype(np.float64) - figures["rest"], plain)
+
+
+def _narrow_on_host(wide: NDArray[np.float64], column: Values, rows: Rows, name: str) -> NDArray[np.float32]:
+    """float64 rounded to float32.
+
+    Raises:
+        CastError: A finite value is beyond float32.
+    """
+    with np.errstate(over="ignore"):
+        narrow = wide.astype(np.float32)
+    if np.isinf(narrow).any():
+        lost = np.isinf(narrow) & np.isfinite(wide) & column.present
+        if lost.any():
+            row = int(lost.argmax())
+            raise rows.refused(name, row, f"its standardized value {wide[row]} is beyond float32")
+    return narrow
+
+
+def _valid_of(column: Values) -> NDArray[np.bool_] | None:
+    return column.present if column.nulls else None
 
 
 def _apart(series: Any, figures: State) -> Any:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from decimal import Decimal
 from fractions import Fraction
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -15,43 +14,12 @@ from hypothesis import strategies as st
 
 from etl.core.errors import CastError, ConfigError, DataError, SchemaError
 from etl.core.schema import Field, Schema
-from etl.engine.backends import backend
 from etl.transforms import FillNull, Standardize
-from etl.transforms.fit import Watching, applied, finished, merged, planned
+from etl.transforms.fit import planned
+from tests.preparing import PANDAS, both, fit, schema_of, through
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from etl.transforms.base import State, Transform
-
-PANDAS = backend("pandas")
-
-
-def schema_of(table: pa.Table) -> Schema:
-    return Schema(tuple(Field(f.name, f.type) for f in table.schema))
-
-
-def fit(steps: Sequence[Transform], table: pa.Table, parts: Sequence[int] = ()) -> tuple[Any, dict[int, State]]:
-    """The plan and the figures, the rows in parts that end at these places."""
-    plan = planned(steps, schema_of(table))
-    edges = [0, *parts, table.num_rows]
-    done: dict[int, State] = {}
-    for scan in range(plan.count):
-        found = []
-        for number, (start, stop) in enumerate(pairwise(edges)):
-            watching = Watching(plan, scan, done, number, PANDAS)
-            for batch in table.slice(start, stop - start).to_batches(max_chunksize=7):
-                watching.take(batch)
-            found.append(watching.states())
-        done |= finished(plan, merged(plan, found))
-    return plan, done
-
-
-def through(steps: Sequence[Transform], table: pa.Table, parts: Sequence[int] = ()) -> pa.Table:
-    plan, done = fit(steps, table, parts)
-    batches = [applied(plan, done, batch, PANDAS) for batch in table.to_batches(max_chunksize=5)]
-    return pa.Table.from_batches(batches, plan.returns.to_arrow())
-
+    from etl.transforms.base import Transform
 
 whole = st.one_of(st.none(), st.integers(-(1 << 62), 1 << 62))
 real = st.one_of(st.none(), st.floats(-1e12, 1e12), st.just(math.nan))
@@ -198,8 +166,8 @@ def test_any_integers_are_scaled_without_wrapping(values: list[int]) -> None:
 
 def test_a_result_beyond_float32_is_refused() -> None:
     plan, done = fit([Standardize("v")], pa.table({"v": [0.0, 1.0]}))
-    with pytest.raises(CastError, match="a standardized value of v is beyond float32"):
-        applied(plan, done, pa.record_batch({"v": [1e300]}), PANDAS)
+    with pytest.raises(CastError, match="its standardized value 2e\\+300 is beyond float32"):
+        both(plan, done, pa.record_batch({"v": [1e300]}))
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 
 from etl.core.errors import CastError, ConfigError, SchemaError
 from etl.core.schema import Field, Schema
-from etl.engine.backends import backend
 from etl.transforms import FillNull, Standardize
-from etl.transforms.fit import applied, planned
-from tests.unit.transforms.test_fitting import fit, through
+from etl.transforms.fit import planned
+from tests.preparing import both, fit, through
 
 LONG = Context(prec=80)
 LABELS = pa.dictionary(pa.int32(), pa.string())
@@ -119,7 +118,7 @@ def test_a_value_of_the_columns_own_kind_takes_the_place_of_null(kind: pa.DataTy
     for values in ([first, None, None], [None], []):
         plan = planned([step], Schema((Field("v", kind),)))
         column: Any = pa.array(values, kind)
-        out = applied(plan, {}, pa.record_batch({"v": column}), backend("pandas"))
+        out = both(plan, {}, pa.record_batch({"v": column}))
         assert out.schema.field("v").type == kind
         assert out.column("v").to_pylist() == [value if v is None else v for v in values]
         assert out.column("was_null").to_pylist() == [v is None for v in values]
