@@ -1,8 +1,50 @@
-"""Steps as data: what happens to a frame between a pipeline's function and its sink, fitted once and saved."""
+"""Steps as data: what happens to rows between a pipeline's function and its sink, fitted once and saved.
+
+Each step is imported from its family's module when it is first asked for: a service that loads a saved fit imports
+what that fit needs.
+"""
 
 from __future__ import annotations
 
-from etl.transforms.columns import FillNull
-from etl.transforms.scale import Standardize
+import importlib
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from etl.transforms.columns import FillNull
+    from etl.transforms.scale import Standardize
 
 __all__ = ["FillNull", "Standardize"]
+
+_HOMES = {
+    "FillNull": "columns",
+    "Standardize": "scale",
+}
+"""Class → its module here."""
+
+
+def kind_of(name: str, /) -> str:
+    """How a step's class is named in saved states: `FillNull` is fill_null."""
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+KINDS = {kind_of(name): name for name in _HOMES}
+"""Kind in saved states → class."""
+
+
+def __getattr__(name: str) -> object:
+    """A step's class.
+
+    Raises:
+        AttributeError: There is no such step.
+    """
+    if name not in _HOMES:
+        raise AttributeError(f"module 'etl.transforms' has no attribute {name!r}")
+    found: object = getattr(importlib.import_module(f"etl.transforms.{_HOMES[name]}"), name)
+    globals()[name] = found
+    return found
+
+
+def __dir__() -> list[str]:
+    """The steps and what Python adds."""
+    return sorted({*globals(), *__all__})
