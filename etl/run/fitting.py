@@ -21,13 +21,13 @@ from etl.run import passes, runner
 from etl.run.observing import TRAIN, Observed, ObserveSink, train_split
 from etl.run.progress import Silent
 from etl.run.spool import SpoolSink, SpoolSource
-from etl.tensors.fits import SavedFit, checked
+from etl.tensors.fits import SavedFit
 from etl.tensors.places import place_of
 from etl.tensors.sink import DatasetSink
-from etl.tensors.versions import content, current
+from etl.tensors.versions import current
 from etl.transforms.base import Fitted, needs_fit
 from etl.transforms.fit import planned, scans_of
-from etl.transforms.preprocessor import figures_of, loaded, saved
+from etl.transforms.preprocessor import figures_of, loaded, saved, saved_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,11 +206,12 @@ def _taken(bound: Bound) -> tuple[SavedFit, Steps]:
             f"version {live.version} of {place} was prepared with no fitted steps, and this pipeline has some",
             hint='Make a new version with mode="replace".',
         )
-    (path,) = (path for path in hashes if path.endswith("/plan.json"))
-    plan = checked(content(place, path), path, hashes[path])
-    figures = figures_of(plan, bound.pipeline.prepare, path=path)
+    path, plan, read = saved_plan(place, hashes)
+    figures = figures_of(plan, bound.pipeline.prepare, path=path, read=read)
+    known = loaded(plan, path)
     entry = cast("Mapping[str, object]", live.document["fit"])
-    return SavedFit(entry, {}), Steps(figures=figures, expects=loaded(plan, path).given)
+    steps = Steps(figures=figures, expects=known.given)
+    return SavedFit(entry, {}), steps
 
 
 def _fit(bound: Bound, plan: Planned, figures: Mapping[int, State], rows: int) -> SavedFit:

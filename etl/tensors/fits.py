@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 STATE = "_state"
 """The folder of a dataset in which fits lie."""
+PLAN = "plan.json"
+"""The file of a fit that names the others."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,13 +64,13 @@ def hashes_of(document: Mapping[str, object], /) -> dict[str, str]:
     return {str(path): str(digest) for path, digest in files.items()}
 
 
-def checked(content: bytes, path: str, digest: str, /) -> bytes:
+def checked(found: bytes, path: str, digest: str, /) -> bytes:
     """The content of a file of a fit.
 
     Raises:
         Damaged: It is another than the manifest says.
     """
-    found = hashlib.sha256(content).hexdigest()
-    if found != digest:
-        raise Damaged(f"{path} has the SHA-256 {found}, the manifest says {digest}", path=path)
-    return content
+    have = hashlib.sha256(found).hexdigest()
+    if have != digest:
+        raise Damaged(f"{path} has the SHA-256 {have}, the manifest says {digest}", path=path)
+    return found

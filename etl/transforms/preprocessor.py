@@ -1,8 +1,9 @@
 """The saved state of a fit: plain data under `_state/<fit id>/`, from which serving and later appends work.
 
 `plan.json` is canonical JSON: the steps with their arguments and figures, the columns before and after, and the order
-of the features. Floats stand twice, as decimal text for people and as hex, which is what is read. Loading runs nothing.
-Its bytes follow from the fit id, so that versions with equal fits can share it; what differs between them (rows that
+of the features. Floats stand twice, as decimal text for people and as hex, which is what is read. Figures that are
+tables (vocabularies, quantiles) are Parquet files beside it, named there with their SHA-256. Loading runs nothing. The
+bytes follow from the fit id, so that versions with equal fits can share them; what differs between versions (rows that
 were fitted on, versions of libraries) is in their manifests.
 """
 
@@ -10,24 +11,29 @@ from __future__ import annotations
 
 import hashlib
 import json
-from dataclasses import dataclass, fields
+from dataclasses import MISSING, dataclass, field, fields
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any
 
+from etl import transforms
 from etl.core.canonical import canonical_json
 from etl.core.errors import ConfigError, Damaged, DatasetError
+from etl.tensors.fits import PLAN, checked
 from etl.tensors.manifest import names_sha256
+from etl.tensors.versions import content
+from etl.transforms import KINDS
 from etl.transforms.base import needs_fit
+from etl.transforms.plain import Tables, from_plain, to_plain, typed
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from etl.core.schema import Schema
+    from etl.tensors.places import Target
     from etl.transforms.base import State, Transform
     from etl.transforms.fit import Planned
 
 STATE_VERSION = 1
-PLAN = "plan.json"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,10 +43,12 @@ class Fit:
     Attributes:
         document: `plan.json`.
         made: What was fitted on, and which versions of libraries did it.
+        tables: Name of a file beside `plan.json` → Parquet.
     """
 
     document: Mapping[str, Any]
     made: Mapping[str, object]
+    tables: Mapping[str, bytes] = field(default_factory=dict)
 
     @property
     def fit_id(self) -> str:
@@ -50,7 +58,9 @@ class Fit:
     @property
     def files(self) -> dict[str, bytes]:
         """Path below the dataset's folder → content."""
-        return {f"_state/{self.fit_id}/{PLAN}": canonical_json(self.document)}
+        folder = f"_state/{self.fit_id}"
+        plan = {f"{folder}/{PLAN}": canonical_json(self.document)}
+        return plan | {f"{folder}/{name}": content for name, content in self.tables.items()}
 
     def entry(self) -> dict[str, object]:
         """The `fit` field of a manifest."""
@@ -83,8 +93,13 @@ def saved(
         rows: How many.
         versions: Package → version, of those that computed it.
     """
+    tables = Tables()
     steps = [
-        {"kind": step.kind, "arguments": _plain(arguments(step)), "figures": _plain(states.get(place, {}))}
+        {
+            "kind": step.kind,
+            "arguments": to_plain(arguments(step)),
+            "figures": to_plain(states.get(place, {}), tables.keep),
+        }
         for place, step in enumerate(plan.steps)
     ]
     document: dict[str, Any] = {
@@ -95,7 +110,7 @@ def saved(
         "feature_order": list(features),
         "feature_order_sha256": names_sha256(features),
     }
-    return Fit(document, {"fitted_on": {"split": split, "rows": rows}, "versions": dict(versions)})
+    return Fit(document, {"fitted_on": {"split": split, "rows": rows}, "versions": dict(versions)}, tables.files)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,7 +128,7 @@ class SavedStep:
     figures: State
 
     def __str__(self) -> str:
-        return _words(self.kind, _back(self.arguments))
+        return _words(self.kind, from_plain(self.arguments))
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,25 +138,53 @@ class SavedPlan:
     Attributes:
         steps: In the order in which they act.
         given: Column → type of the rows before the first step.
+        nullable: Those of these columns that may be NULL.
     """
 
     steps: tuple[SavedStep, ...]
     given: Mapping[str, str]
+    nullable: frozenset[str]
 
 
-def loaded(content: bytes, path: str, /) -> SavedPlan:
+def saved_plan(place: Target, hashes: Mapping[str, str], /) -> tuple[str, bytes, Callable[[str], bytes]]:
+    """The plan of a fit: its path, its content, and how files beside it are read by name.
+
+    Args:
+        place: The dataset.
+        hashes: Path → SHA-256 of the fit's files.
+
+    Raises:
+        Damaged: A file is another than the manifest says, or is not named there.
+        OSError: It cannot be read.
+    """
+    paths = [path for path in hashes if path.endswith(f"/{PLAN}")]
+    if len(paths) != 1:
+        raise Damaged(f"the fit of {place} names {len(paths)} files {PLAN}", path=str(place))
+    folder = paths[0].removesuffix(PLAN)
+
+    def read(name: str) -> bytes:
+        path = folder + name
+        if path not in hashes:
+            raise Damaged(f"{path} is not among the files of the fit", path=path)
+        return checked(content(place, path), path, hashes[path])
+
+    return paths[0], read(PLAN), read
+
+
+def loaded(text: bytes, path: str, read: Callable[[str], bytes] | None = None, /) -> SavedPlan:
     """A saved fit of any version that there was.
 
     Args:
-        content: `plan.json`.
+        text: `plan.json`.
         path: Of the file, for messages.
+        read: The content of a file beside it, by name; None: tables stay `NamedTable`s.
 
     Raises:
         DatasetError: It is of a later version.
         Damaged: It is no saved fit.
     """
     try:
-        document = json.loads(content)
+        document = json.loads(text)
         version = document["state_version"]
         if type(version) is not int:
             raise TypeError(f"its version is {version!r}")
@@ -150,50 +193,85 @@ def loaded(content: bytes, path: str, /) -> SavedPlan:
                 f"{path} has the state version {version}; this cuETL reads {STATE_VERSION} and older ones",
                 hint="Install a newer cuETL.",
             )
-        return _READERS[version](document)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+        return _READERS[version](document, read)
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, OSError) as error:
         raise Damaged(
             f"{path} is no saved fit: {type(error).__name__}: {error}", hint="Restore it from a copy.", path=path
         ) from error
 
 
-def _version_1(document: Mapping[str, Any]) -> SavedPlan:
+def _version_1(document: Mapping[str, Any], read: Callable[[str], bytes] | None) -> SavedPlan:
     steps = tuple(
-        SavedStep(str(one["kind"]), dict(one["arguments"]), _back(dict(one["figures"]))) for one in document["steps"]
+        SavedStep(str(one["kind"]), dict(one["arguments"]), from_plain(dict(one["figures"]), read))
+        for one in document["steps"]
     )
-    return SavedPlan(steps, {str(one["name"]): str(one["type"]) for one in document["input"]})
+    columns = {str(one["name"]): str(one["type"]) for one in document["input"]}
+    return SavedPlan(steps, columns, frozenset(str(one["name"]) for one in document["input"] if one["nullable"]))
 
 
 _READERS = {1: _version_1}
 """By state version; one that was released stays."""
 
 
-def figures_of(content: bytes, steps: Sequence[Transform], /, *, path: str = PLAN) -> dict[int, State]:
+def figures_of(
+    text: bytes,
+    steps: Sequence[Transform],
+    /,
+    *,
+    path: str = PLAN,
+    read: Callable[[str], bytes] | None = None,
+) -> dict[int, State]:
     """The figures of a saved fit, for steps that are the same.
 
     Args:
-        content: `plan.json`.
+        text: `plan.json`.
         steps: What the rows are to be prepared with.
         path: Of the file, for messages.
+        read: As `loaded`.
 
     Raises:
         DatasetError: It is of a later version.
         Damaged: It is no saved fit, or lacks figures.
         ConfigError: The steps are others than those that were fitted; the first that differs is named.
     """
-    known = loaded(content, path).steps
+    known = loaded(text, path, read).steps
     for number, (was, step) in enumerate(zip_longest(known, steps), 1):
-        now = None if step is None else (step.kind, _plain(arguments(step)))
-        if was is None or now is None or now != (was.kind, was.arguments):
+        if was is None or step is None or not _is_same(was, step):
             before = "nothing" if was is None else str(was)
-            after = "nothing" if now is None else _words(now[0], _back(now[1]))
+            after = "nothing" if step is None else _words(step.kind, from_plain(to_plain(arguments(step))))
             raise ConfigError(
                 f"step {number} of prepare is {after}, and the dataset's fit has {before}",
                 hint='An append is prepared as the version before it. Make a new fit with mode="replace".',
             )
-        if step is not None and needs_fit(step) and set(was.figures) != set(step.reads):
+        if needs_fit(step) and not (was.figures and set(was.figures) <= {*step.reads, *step.writes}):
             raise Damaged(f"{path}: step {number} has the figures of other columns", path=path)
     return {place: one.figures for place, one in enumerate(known) if one.figures}
+
+
+def _is_same(was: SavedStep, step: Transform) -> bool:
+    """Whether a saved step is this one; arguments that it did not have yet are what they are by default."""
+    defaults = {one.name: to_plain(one.default) for one in fields(step) if one.default is not MISSING}  # type: ignore[arg-type]
+    return (step.kind, to_plain(arguments(step))) == (was.kind, {**defaults, **was.arguments})
+
+
+def built(saved_plan: SavedPlan, path: str = PLAN, /) -> tuple[Transform, ...]:
+    """The steps of a saved fit as they were written in the pipeline.
+
+    Raises:
+        DatasetError: A step is of a later version of cuETL.
+        Damaged: Its arguments are none of that step.
+    """
+    steps: list[Transform] = []
+    for number, one in enumerate(saved_plan.steps, 1):
+        if one.kind not in KINDS:
+            raise DatasetError(
+                f"{path}: step {number} is {one.kind}, which this cuETL does not know", hint="Install a newer cuETL."
+            )
+        try:
+            steps.append(getattr(transforms, KINDS[one.kind])(**typed(one.arguments)))
+        except (TypeError, ValueError, ConfigError) as error:
+            raise Damaged(f"{path}: step {number} is no {one.kind}: {error}", path=path) from error
+    return tuple(steps)
 
 
 def lines(plan: SavedPlan, /) -> list[str]:
@@ -235,31 +313,3 @@ def arguments(step: Transform, /) -> dict[str, Any]:
 
 def _columns(schema: Schema) -> list[dict[str, object]]:
     return [{"name": f.name, "type": str(f.type), "nullable": f.nullable} for f in schema]
-
-
-def _plain(value: Any) -> Any:
-    """A value as JSON holds it without loss."""
-    if isinstance(value, bool) or value is None or isinstance(value, str):
-        return value
-    if isinstance(value, int):
-        return value if abs(value) < 1 << 53 else {"int": str(value)}
-    if isinstance(value, float):
-        return {"float": value.hex(), "text": repr(value)}
-    if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
-    return {type(value).__name__: str(value)}
-
-
-def _back(value: Any) -> Any:
-    """What `_plain` was given."""
-    if isinstance(value, list):
-        return [_back(one) for one in value]
-    if not isinstance(value, dict):
-        return value
-    if set(value) == {"float", "text"}:
-        return float.fromhex(value["float"])
-    if set(value) == {"int"} and isinstance(value["int"], str):
-        return int(value["int"])
-    return {name: _back(one) for name, one in value.items()}

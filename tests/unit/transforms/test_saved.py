@@ -18,7 +18,7 @@ from etl.core.errors import ConfigError, Damaged, DatasetError
 from etl.core.schema import Field, Schema
 from etl.transforms import FillNull, Standardize
 from etl.transforms.fit import planned
-from etl.transforms.preprocessor import figures_of, lines, loaded, saved
+from etl.transforms.preprocessor import built, figures_of, lines, loaded, saved
 
 if TYPE_CHECKING:
     from etl.transforms.base import State, Transform
@@ -145,3 +145,44 @@ def test_people_read_a_line_for_each_step() -> None:
     assert "price: 123456789012345678.90" in found[0]
     assert found[1] == "FillNull('day', value=date('2024-02-29'), indicator='no_day')"
     assert "price: mean 0.1, std 4.94066e-324" in found[5]
+
+
+VOCAB = pa.table({"id": pa.array([3, 4], pa.int64()), "value": ["", "a\nb"], "count": pa.array([2, 1], pa.int64())})
+
+
+def with_table() -> Any:
+    plan = planned([FillNull("price", "mean")], Schema((Field("price", pa.int64()),)))
+    return saved(plan, {0: {"price": {"vocab": VOCAB}}}, features=[], split="all", rows=1, versions={})
+
+
+def test_a_table_is_a_file_of_its_own_that_comes_back() -> None:
+    made = with_table()
+    files = {path.rpartition("/")[2]: found for path, found in made.files.items()}
+    assert {*files} == {"plan.json", "vocab.price.table"}
+    assert {*made.entry()["files"]} == {*made.files}
+    plan = loaded(files["plan.json"], "plan.json", files.__getitem__)
+    assert plan.steps[0].figures["price"]["vocab"].equals(VOCAB)
+    assert loaded(files["plan.json"], "plan.json").steps[0].figures["price"]["vocab"].rows == 2
+
+
+def test_another_table_than_the_one_that_was_saved_is_damage() -> None:
+    files = {path.rpartition("/")[2]: found for path, found in with_table().files.items()}
+    with pytest.raises(Damaged, match=r"vocab\.price\.table is another file"):
+        loaded(files["plan.json"], "plan.json", lambda name: files[name] + b"x")
+
+
+def test_the_steps_come_back_as_they_were_written() -> None:
+    assert repr(built(loaded(content(), "plan.json"))) == repr(tuple(STEPS))
+
+
+def test_a_step_that_is_not_known_names_its_kind() -> None:
+    later = content().replace(b'"kind":"standardize"', b'"kind":"levitate"')
+    with pytest.raises(DatasetError, match=r"p\.json: step 6 is levitate, which this cuETL does not know"):
+        built(loaded(later, "p.json"), "p.json")
+
+
+def test_an_argument_that_a_step_did_not_have_yet_is_its_default() -> None:
+    document = json.loads(content())
+    assert document["steps"][5]["arguments"].pop("nan") is not None
+    found = [*STEPS[:5], Standardize(["price", "count"], ddof=1)]
+    assert figures_of(json.dumps(document).encode(), found) == FIGURES
