@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from etl.planning.endpoints import SQL, Parquet, Read, Tensors
     from etl.planning.schedule import after, cron, every
     from etl.tensors.dataset import open_dataset
+    from etl.transforms.serving import load_preprocessor
 
 __version__ = "0.1.0.dev0"
 
@@ -28,6 +29,7 @@ __all__ = [
     "errors",
     "every",
     "frames",
+    "load_preprocessor",
     "open_dataset",
     "pipeline",
     "read_sql",
@@ -45,6 +47,7 @@ _DOOR = {
     "errors": ("etl.core.errors", None),
     "every": ("etl.planning.schedule", "every"),
     "frames": ("etl.engine.frames", None),
+    "load_preprocessor": ("etl.transforms.serving", "load_preprocessor"),
     "open_dataset": ("etl.tensors.dataset", "open_dataset"),
     "pipeline": ("etl.api", "pipeline"),
     "read_sql": ("etl.api", "read_sql"),

@@ -96,6 +96,25 @@ class Framed(Transform, Protocol):
 
 
 @runtime_checkable
+class Dropping(Transform, Protocol):
+    """A step that leaves rows out of the dataset; serving passes it over, since who asks with a row wants an answer."""
+
+    @property
+    def drops_rows(self) -> bool:
+        """True."""
+        ...
+
+
+@runtime_checkable
+class Asking(Transform, Protocol):
+    """A step that needs fewer columns in serving than it reads: no target, no key of folds."""
+
+    def asks(self, wanted: frozenset[str], /) -> frozenset[str]:
+        """The columns that must be there before it, so that `wanted` are there after it."""
+        ...
+
+
+@runtime_checkable
 class Widened(Transform, Protocol):
     """A step whose columns' widths follow from what was fitted: `output_schema` says 1 where they are not known yet."""
 
@@ -149,6 +168,22 @@ class Fitted(Transform, Protocol):
     def warnings(self, state: State, /) -> tuple[str, ...]:
         """What the user should know of the figures, in sentences."""
         ...
+
+
+def asked(step: Transform, wanted: frozenset[str], before: frozenset[str], /) -> frozenset[str]:
+    """The columns that serving needs before a step so that `wanted` are there after it.
+
+    Args:
+        step: The step.
+        wanted: Columns after it.
+        before: All columns before it.
+    """
+    if isinstance(step, Asking):
+        return step.asks(wanted)
+    made = frozenset(step.writes)
+    if not made & wanted:
+        return wanted
+    return (wanted - (made - before)) | frozenset(step.reads)
 
 
 def needs_fit(step: Transform, /) -> bool:

@@ -139,11 +139,13 @@ class SavedPlan:
         steps: In the order in which they act.
         given: Column → type of the rows before the first step.
         nullable: Those of these columns that may be NULL.
+        feature_order: Columns of `x`.
     """
 
     steps: tuple[SavedStep, ...]
     given: Mapping[str, str]
     nullable: frozenset[str]
+    feature_order: tuple[str, ...]
 
 
 def saved_plan(place: Target, hashes: Mapping[str, str], /) -> tuple[str, bytes, Callable[[str], bytes]]:
@@ -206,7 +208,8 @@ def _version_1(document: Mapping[str, Any], read: Callable[[str], bytes] | None)
         for one in document["steps"]
     )
     columns = {str(one["name"]): str(one["type"]) for one in document["input"]}
-    return SavedPlan(steps, columns, frozenset(str(one["name"]) for one in document["input"] if one["nullable"]))
+    nullable = frozenset(str(one["name"]) for one in document["input"] if one["nullable"])
+    return SavedPlan(steps, columns, nullable, tuple(str(one) for one in document["feature_order"]))
 
 
 _READERS = {1: _version_1}

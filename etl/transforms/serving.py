@@ -1,0 +1,172 @@
+"""The fitted state at work in a service: one row or many, by the same code and to the same bits as the dataset's rows.
+
+After loading only NumPy and Arrow are used. Columns go by name, never by position.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeAlias
+
+from etl.core.errors import ConfigError
+from etl.core.schema import Field, Schema
+from etl.tensors.places import place_of
+from etl.tensors.versions import required, version_of
+from etl.transforms.asking import Input, asked_of, inputs_of
+from etl.transforms.base import Dropping
+from etl.transforms.fit import Planned, applied, planned
+from etl.transforms.handing import Output, outputs_of
+from etl.transforms.host import Rows
+from etl.transforms.preprocessor import built, loaded, saved_plan
+from etl.transforms.types import type_of
+
+if TYPE_CHECKING:
+    import os
+
+    from numpy.typing import NDArray
+
+    from etl.transforms.base import State
+
+Given: TypeAlias = Mapping[str, Any] | Sequence[Mapping[str, Any]] | Any
+"""A row by column name, rows, or a table of Arrow, pandas, cuDF, Polars: whatever Arrow can take over."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Preprocessor:
+    """A fit as a function of rows; safe to call from many threads.
+
+    Attributes:
+        fit_id: Of the fit.
+        version: Of the dataset that it was loaded from.
+        plan: The steps, with the columns before and after each.
+        states: The figures of the fitted ones, by place.
+        inputs: The columns that are asked for, in the order of the rows that it was fitted on.
+        outputs: The tensors that are handed out, in order.
+        feature_order: Columns of `x`.
+        feature_order_sha256: Its hash, which a model keeps to recognise it.
+    """
+
+    fit_id: str
+    version: int
+    plan: Planned
+    states: Mapping[int, State]
+    inputs: tuple[Input, ...]
+    outputs: tuple[Output, ...]
+    feature_order: tuple[str, ...]
+    feature_order_sha256: str
+    _tally: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
+    _lock: Any = field(default_factory=threading.Lock, repr=False)
+
+    def transform(self, rows: Given, /, *, strict: bool = False) -> dict[str, NDArray[Any]]:
+        """Rows as a batch of the dataset: `x` [rows, features], `x.valid`, and the tensors of columns on their own.
+
+        Targets, weights and keys are neither asked for nor given. Absent values are 0 beside their `.valid`, False.
+
+        Args:
+            rows: A row by column name, a sequence of rows, or a table. None is NULL, NaN a value; in frames of pandas
+                a NaN of a plain float column is NULL, as everywhere in pandas.
+            strict: Columns that are not asked for are refused, not ignored.
+
+        Returns:
+            Tensor → array, of the same dtype, shape and bits as the dataset would hold.
+
+        Raises:
+            SchemaError: Columns are missing or, where `strict`, extra; both are named. Or one is of another type.
+            CastError: A value is refused, by its column's type or by a step; column, row and value are named.
+        """
+        count, values = asked_of(rows, self.inputs, strict=strict)
+        made = Rows.of_values(count, values)
+        for one in self.inputs:
+            made.counted(one.field.name, "null", values[one.field.name].nulls)
+        made = applied(self.plan, self.states, made)
+        tensors: dict[str, NDArray[Any]] = {}
+        for output in self.outputs:
+            output.put(made, tensors)
+        if made.tally:
+            with self._lock:
+                for key, number in made.tally.items():
+                    self._tally[key] = self._tally.get(key, 0) + number
+        return tensors
+
+    @property
+    def counters(self) -> dict[str, dict[str, int]]:
+        """Column → what happened to its values since loading: "null", "unseen", "clipped", "out_of_range" and so on."""
+        with self._lock:
+            tally = dict(self._tally)
+        found: dict[str, dict[str, int]] = {}
+        for (column, what), number in sorted(tally.items()):
+            found.setdefault(column, {})[what] = number
+        return found
+
+    def __repr__(self) -> str:
+        asked = ", ".join(one.field.name for one in self.inputs)
+        return f"<Preprocessor {self.fit_id}: {asked} to {', '.join(one.tensor for one in self.outputs)}>"
+
+
+def load_preprocessor(path: str | os.PathLike[str], version: int | None = None) -> Preprocessor:
+    """The preparation of a dataset's version, for rows that come one by one.
+
+    Only the manifest and the files below `_state/` are read: a service may have a copy of these alone.
+
+    Args:
+        path: The dataset, on any storage.
+        version: None: the current one.
+
+    Raises:
+        DatasetError: There is no such dataset or version, or its state is of a later version of cuETL.
+        ConfigError: It was made without steps.
+        Damaged: The state is not what was written.
+    """
+    place = place_of(path)
+    manifest = version_of(place, required(place), version)
+    if not manifest.state_hashes:
+        raise ConfigError(
+            f"version {manifest.version} of {place} was made without prepare: there is nothing to transform with",
+            hint="Give the pipeline prepare=[…].",
+        )
+    name, text, read = saved_plan(place, manifest.state_hashes)
+    known = loaded(text, name, read)
+    steps = built(known, name)
+    labels = {str(one["name"]): _labels(one) for one in manifest.columns}
+    given = Schema(
+        tuple(
+            Field(name, type_of(words), name in known.nullable, vocabulary=labels.get(name))
+            for name, words in known.given.items()
+        )
+    )
+    states = {at: one.figures for at, one in enumerate(known.steps) if one.figures}
+    plan = planned(steps, given, states)
+    outputs = outputs_of(manifest.columns, plan.returns)
+    wanted = [column.field.name for one in outputs for column in one.columns]
+    served = _served(plan, states)
+    document = manifest.document
+    return Preprocessor(
+        fit_id=str(manifest.fit_id),
+        version=manifest.version,
+        plan=served[0],
+        states=served[1],
+        inputs=inputs_of(served[0], wanted),
+        outputs=outputs,
+        feature_order=tuple(str(one) for one in known.feature_order),
+        feature_order_sha256=str(document["feature_order_sha256"]),
+    )
+
+
+def _labels(column: Mapping[str, Any]) -> tuple[str, ...] | None:
+    """The labels of an enum that no step changed."""
+    values = (column.get("category") or {}).get("values")
+    return None if values is None else tuple(str(one) for one in values)
+
+
+def _served(plan: Planned, states: Mapping[int, State]) -> tuple[Planned, dict[int, State]]:
+    """The plan without steps that leave rows out: who asks with a row wants an answer for it."""
+    kept = [place for place, step in enumerate(plan.steps) if not isinstance(step, Dropping)]
+    made = replace(
+        plan,
+        steps=tuple(plan.steps[place] for place in kept),
+        schemas=(*(plan.schemas[place] for place in kept), plan.returns),
+        scans=tuple(plan.scans[place] for place in kept),
+    )
+    return made, {at: states[place] for at, place in enumerate(kept) if place in states}
