@@ -391,6 +391,8 @@ class Requires:
     workers: int
     origins: tuple[PartRecord, ...] = ()
     """Parts of the sources, where `parts` are of what was made of them in between."""
+    prepared: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Column → what the steps of `prepare` met in it (NULL, never seen, clipped …) → how often."""
 
 
 @dataclass(frozen=True, slots=True)

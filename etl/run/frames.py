@@ -39,12 +39,14 @@ class Made:
         rows: Rows that came out.
         seconds: Of work of its own thread in the function: waiting for others makes none slow.
         warnings: What the user should know, in sentences.
+        tally: (column, what) → how often steps met it: NULL, a value that was never seen, one that was clipped.
     """
 
     given: int = 0
     rows: int = 0
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
+    tally: dict[tuple[str, str], int] = field(default_factory=dict)
 
 
 def through(
@@ -76,7 +78,7 @@ def through(
             train = None
             if plan.folds:
                 train = np.ones(batch.num_rows, np.bool_) if steps.train is None else in_train(steps.train, batch, "")
-            rows = Rows.of_batch(batch, plan.given, first=first, train=train)
+            rows = Rows.of_batch(batch, plan.given, first=first, train=train, tally=made.tally)
             first += batch.num_rows
             yield _prepared(plan, steps, rows).batch(plan.returns)
 

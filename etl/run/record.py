@@ -76,6 +76,7 @@ def required(kept: Kept, dataset: int, /) -> Requires:
         origins=() if job.of is None else job.of.parts,
         special=_sum2(r.special for r in results),
         rounded=summed(r.rounded for r in results),
+        prepared=_sum2(r.prepared for r in results),
         warnings=warnings,
         engine=kept.engine.name,
         workers=kept.engine.workers,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from etl.engine.events import teller
 from etl.run import early
 from etl.run.channel import pump
 from etl.run.frames import Made, through
+from etl.transforms.host import by_column
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -81,6 +82,8 @@ class PartResult:
     """In the function of the steps."""
     steps_warnings: tuple[str, ...] = ()
     """Of the steps, in sentences."""
+    prepared: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    """Column → what steps met in it → how often."""
 
 
 def run_part(task: PartTask, /) -> PartResult:
@@ -143,6 +146,7 @@ def run_part(task: PartTask, /) -> PartResult:
         rows_made=None if made is None else made.rows,
         steps_seconds=0.0 if made is None else made.seconds,
         steps_warnings=() if made is None else tuple(made.warnings),
+        prepared={} if made is None else by_column(made.tally),
     )
 
 

@@ -261,6 +261,8 @@ def _columns(
             "max_abs_error": max((float(str(c.get("max_abs_error", 0.0))) for c in counted), default=0.0),
         }
         entry["special"] = dict(requires.special.get(name, {}))
+        if name in requires.prepared:
+            entry["prepared"] = {"all": dict(requires.prepared[name])}
         stats = {split: summary(column.field.type, _of_split(counted, split)) for split in splits}
         entry["stats"] = stats
         ragged = entry["ragged"]

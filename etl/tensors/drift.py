@@ -55,6 +55,10 @@ def _joined(old: Mapping[str, Any], new: Mapping[str, Any], old_rows: Mapping[st
     for reason, count in (new.get("special") or {}).items():
         special[reason] = integer(special.get(reason, 0)) + integer(count)
     made["special"] = special
+    met = (old.get("prepared") or {}).get("all") or {}, (new.get("prepared") or {}).get("all") or {}
+    if any(met):
+        both = {what: sum(integer(one.get(what, 0)) for one in met) for what in {**met[0], **met[1]}}
+        made["prepared"] = {"all": both}
     was, now = old.get("stats") or {}, new["stats"]
     stats = {s: combined(str(new["kind"]), was[s], one) if s in was else one for s, one in now.items()}
     made["stats"] = {s: one for s, one in stats.items() if s in was or not old_rows.get(s)}

@@ -11,13 +11,13 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from etl.transforms.columns import FillNull
+    from etl.transforms.fill import FillNull
     from etl.transforms.scale import Standardize
 
 __all__ = ["FillNull", "Standardize"]
 
 _HOMES = {
-    "FillNull": "columns",
+    "FillNull": "fill",
     "Standardize": "scale",
 }
 """Class → its module here."""

@@ -17,7 +17,7 @@ from etl.core.errors import EtlError
 from etl.core.schema import Schema
 from etl.engine.door import carried
 from etl.transforms.base import Fitted, Folded, Framed, Transform, Widened, needs_fit
-from etl.transforms.columns import FillNull
+from etl.transforms.fill import FillNull
 from etl.transforms.host import Rows, values_in
 
 if TYPE_CHECKING:

@@ -93,11 +93,18 @@ class Rows:
 
     @classmethod
     def of_batch(
-        cls, batch: pa.RecordBatch, given: Schema, /, *, first: int = 0, train: NDArray[np.bool_] | None = None
+        cls,
+        batch: pa.RecordBatch,
+        given: Schema,
+        /,
+        *,
+        first: int = 0,
+        train: NDArray[np.bool_] | None = None,
+        tally: dict[tuple[str, str], int] | None = None,
     ) -> Rows:
         """The rows of a batch of exactly `given`."""
         source = {field.name: (batch.column(i), field) for i, field in enumerate(given)}
-        return cls(batch.num_rows, source, {}, first=first, train=train)
+        return cls(batch.num_rows, source, {}, first=first, train=train, tally=tally)
 
     @classmethod
     def of_values(cls, count: int, values: Mapping[str, Values], /) -> Rows:
@@ -229,6 +236,14 @@ def array_of(values: Values, field: Field, /) -> Any:
     else:
         made = to_declared(pa.chunked_array([array]), field)
     return _one_of(made) if isinstance(made, pa.ChunkedArray) else made
+
+
+def by_column(tally: Mapping[tuple[str, str], int], /) -> dict[str, dict[str, int]]:
+    """The counts of `Rows.tally` column by column."""
+    found: dict[str, dict[str, int]] = {}
+    for (column, what), number in sorted(tally.items()):
+        found.setdefault(column, {})[what] = number
+    return found
 
 
 def is_plain(kind: pa.DataType, /) -> bool:

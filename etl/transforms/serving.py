@@ -18,7 +18,7 @@ from etl.transforms.asking import Input, asked_of, inputs_of
 from etl.transforms.base import Dropping
 from etl.transforms.fit import Planned, applied, planned
 from etl.transforms.handing import Output, outputs_of
-from etl.transforms.host import Rows
+from etl.transforms.host import Rows, by_column
 from etl.transforms.preprocessor import built, loaded, saved_plan
 from etl.transforms.types import type_of
 
@@ -94,11 +94,7 @@ class Preprocessor:
     def counters(self) -> dict[str, dict[str, int]]:
         """Column → what happened to its values since loading: "null", "unseen", "clipped", "out_of_range" and so on."""
         with self._lock:
-            tally = dict(self._tally)
-        found: dict[str, dict[str, int]] = {}
-        for (column, what), number in sorted(tally.items()):
-            found.setdefault(column, {})[what] = number
-        return found
+            return by_column(self._tally)
 
     def __repr__(self) -> str:
         asked = ", ".join(one.field.name for one in self.inputs)

@@ -1,4 +1,4 @@
-"""Steps on columns as they are: NULLs filled."""
+"""NULLs of columns filled with a value, given or fitted."""
 
 from __future__ import annotations
 
