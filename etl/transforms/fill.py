@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
-from datetime import UTC, date, datetime, time, timedelta
 from decimal import Context, Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -17,6 +15,7 @@ from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Field, Schema
 from etl.engine import frames
 from etl.transforms.base import listed
+from etl.transforms.constants import carried_value, constant_of, number_of
 from etl.transforms.figures import DIGITS as DIGITS_OF_DECIMALS
 from etl.transforms.figures import FiguresOf, is_number, merged, moments, unit
 from etl.transforms.host import Values
@@ -90,7 +89,7 @@ class FillNull:
         for name in self.columns:
             kind = given.field(name).type
             if not self.fits:
-                _constant(self.value, given.field(name))
+                constant_of(self.value, given.field(name))
             elif not is_number(kind) or pa.types.is_boolean(kind):
                 raise ConfigError(
                     f"FillNull({name!r}, {self.value!r}): {name} is {kind}, which has no mean",
@@ -152,7 +151,7 @@ class FillNull:
             nulls = column.nulls
             rows.counted(name, "null", nulls)
             if nulls:
-                value = _constant(_stated(state[name], field.type) if self.fits else self.value, field)
+                value = constant_of(_stated(state[name], field.type) if self.fits else self.value, field)
                 made[name] = filled_on_host(column, value)
         return rows.with_columns(made)
 
@@ -161,13 +160,13 @@ class FillNull:
         made = frame.copy(deep=False)
         for name in self.columns:
             field = given.field(name)
-            value = _constant(_stated(state[name], field.type) if self.fits else self.value, field)
+            value = constant_of(_stated(state[name], field.type) if self.fits else self.value, field)
             if self.indicator is not None:
                 made[self.indicator] = frames.is_null(frame[name])
             series = frame[name]
             if isinstance(field.type, pa.DictionaryType) and value not in series.cat.categories:
                 series = series.cat.add_categories([value])  # the labels of this part may be others
-            made[name] = frames.fill_null(series, _carried(value))
+            made[name] = frames.fill_null(series, carried_value(value))
         return made
 
 
@@ -177,18 +176,8 @@ def filled_on_host(column: Values, value: Any, /) -> Values:
     if not isinstance(data, np.ndarray):
         return Values(pc.fill_null(data, pa.scalar(value, type=data.type)))
     made = data.copy()
-    made[~column.present] = _number(value)
+    made[~column.present] = number_of(value)
     return Values(made)
-
-
-def _number(value: Any) -> Any:
-    """A value of Python's as NumPy columns hold it."""
-    carried = _carried(value)
-    if isinstance(carried, timedelta):
-        return carried // timedelta(microseconds=1)
-    if isinstance(value, datetime):
-        return (carried - datetime(1970, 1, 1, tzinfo=carried.tzinfo)) // timedelta(microseconds=1)
-    return (value - date(1970, 1, 1)).days if isinstance(value, date) else carried
 
 
 def _rounded(mean: Fraction | float, kind: pa.DataType) -> int | float | str:
@@ -204,72 +193,3 @@ def _rounded(mean: Fraction | float, kind: pa.DataType) -> int | float | str:
 def _stated(value: Any, kind: pa.DataType) -> Any:
     """A value of a state as Python's own."""
     return Decimal(value) if pa.types.is_decimal(kind) else value
-
-
-def _constant(value: object, field: Field) -> Any:
-    """The value as one of the column's own type.
-
-    Raises:
-        ConfigError: It is none.
-    """
-    kind: Any = field.type
-    if isinstance(kind, pa.DictionaryType):
-        if not isinstance(value, str) or (field.vocabulary is not None and value not in field.vocabulary):
-            raise _unfit(value, field, "none of its labels")
-        return value
-    given: Any = value
-    if not _is_of(given, kind):
-        raise _unfit(value, field, f"no {kind}")
-    if pa.types.is_timestamp(kind) and (given.tzinfo is None) != (kind.tz is None):
-        raise _unfit(value, field, "without a zone" if kind.tz else "with a zone")
-    if pa.types.is_decimal(kind) and not isinstance(given, Decimal):
-        given = Decimal(str(given))
-    elif pa.types.is_integer(kind):
-        given = int(given)
-    try:
-        if pa.types.is_floating(kind):
-            given = float(given)
-        made = pa.scalar(given, type=kind).as_py()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-        raise _unfit(value, field, f"no {kind}") from error
-    if isinstance(made, float) and math.isinf(made) and made != given:
-        raise _unfit(value, field, f"beyond {kind}")
-    if isinstance(made, float) and isinstance(value, int) and made != value:
-        raise _unfit(value, field, f"no {kind}")
-    return made
-
-
-def _is_of(value: object, kind: pa.DataType) -> bool:
-    """Whether a value of Python's may stand for one of a column."""
-    types = pa.types
-    if isinstance(value, bool) or types.is_boolean(kind):
-        return isinstance(value, bool) and bool(types.is_boolean(kind))
-    if types.is_integer(kind):
-        return isinstance(value, int) or (isinstance(value, float | Decimal) and value % 1 == 0)
-    if types.is_floating(kind):
-        return isinstance(value, int | float)
-    if types.is_decimal(kind):
-        return isinstance(value, int | float | Decimal)
-    if types.is_date(kind):
-        return isinstance(value, date) and not isinstance(value, datetime)
-    known = (types.is_string, str), (types.is_large_string, str), (types.is_timestamp, datetime), (types.is_time, time)
-    return any(is_kind(kind) and isinstance(value, one) for is_kind, one in (*known, (types.is_duration, timedelta)))
-
-
-def _carried(value: Any) -> Any:
-    """The value as frames hold it: dates are instants of midnight, times of day the span since then."""
-    if isinstance(value, datetime):
-        return value if value.tzinfo is None else value.astimezone(UTC)
-    if isinstance(value, date):
-        return datetime.combine(value, time())
-    if isinstance(value, time):
-        return timedelta(hours=value.hour, minutes=value.minute, seconds=value.second, microseconds=value.microsecond)
-    return value
-
-
-def _unfit(value: object, field: Field, why: str) -> ConfigError:
-    return ConfigError(
-        f"FillNull({field.name!r}, {value!r}): column {field.name} is {field.type}, and the value is {why}",
-        hint="Give a value of the column's own type, or 'mean'.",
-        column=field.name,
-    )
