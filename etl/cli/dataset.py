@@ -12,8 +12,7 @@ from etl.tensors.dataset import open_dataset
 from etl.tensors.difference import diff as difference
 from etl.tensors.page import write_page
 from etl.tensors.showing import bars, lineage, looks
-from etl.tensors.versions import content
-from etl.transforms.preprocessor import lines, loaded
+from etl.transforms.preprocessor import lines, loaded, saved_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -97,7 +96,11 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
 
 def _steps(found: Dataset) -> list[str]:
     """What the rows were prepared with, and its figures."""
-    return [line for path in found.manifest.state_hashes for line in lines(loaded(content(found.place, path), path))]
+    hashes = found.manifest.state_hashes
+    if not hashes:
+        return []
+    path, plan, _ = saved_plan(found.place, hashes)
+    return lines(loaded(plan, path))
 
 
 def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:

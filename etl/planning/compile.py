@@ -9,10 +9,13 @@ import pyarrow as pa
 
 from etl.core.schema import Schema
 from etl.planning.cut import cut
+from etl.planning.fits import fit_for, train_split
 from etl.planning.trial import tried
 from etl.tensors.pack import check_names, is_float, plan_columns
 from etl.tensors.page import small_page
 from etl.tensors.showing import counted
+from etl.transforms.base import Folded, needs_fit
+from etl.transforms.fit import planned
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -96,10 +99,32 @@ def compile_job(job: Job, source: Source, at: Snapshot, /, *, readers: int, samp
     lossy = tuple(_lossy(job, schema))
     if trial is not None:
         said = trial.warnings
-        return JobPlan(job, source, schema, facts, cut(facts, wish), lossy, steps=trial.steps, warnings=said)
+        steps = _with_train(job, trial.steps)
+        job = _with_fit(job, steps)
+        return JobPlan(job, source, schema, facts, cut(facts, wish), lossy, steps=steps, warnings=said)
     read = schema.select(wanted)
     floats = _floats(job, read) if source.capabilities.decimal_floats else frozenset[str]()
     return JobPlan(job, source, read, facts, cut(facts, wish), lossy, floats)
+
+
+def _with_train(job: Job, steps: Steps) -> Steps:
+    """The steps, told how train rows are known, where some give those other values."""
+    if not any(isinstance(one, Folded) for one in steps.prepare):
+        return steps
+    (write,) = job.writes
+    return replace(steps, train=train_split(write.options, steps.made, steps.prepare))
+
+
+def _with_fit(job: Job, steps: Steps) -> Job:
+    """The job whose datasets get the state of steps that need no figures: a service prepares rows by it."""
+    if not steps.prepare or any(needs_fit(step) for step in steps.prepare):
+        return job
+    plan = planned(steps.prepare, steps.made)
+    writes = (
+        replace(one, fit=fit_for(one, plan, {}, split="none", rows=0)) if one.sink is None and one.fit is None else one
+        for one in job.writes
+    )
+    return replace(job, writes=tuple(writes))
 
 
 def _floats(job: Job, schema: Schema) -> frozenset[str]:

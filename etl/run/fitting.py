@@ -9,16 +9,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from importlib import metadata
-from platform import python_version
 from typing import TYPE_CHECKING, cast
 
 from etl.core.errors import Cancelled, ConfigError
+from etl.planning.fits import TRAIN, fit_for, train_split
 from etl.planning.jobs import Job
 from etl.planning.steps import Steps
 from etl.planning.trial import check_expected
 from etl.run import passes, runner
-from etl.run.observing import TRAIN, Observed, ObserveSink, train_split
+from etl.run.observing import Observed, ObserveSink
 from etl.run.progress import Silent
 from etl.run.spool import SpoolSink, SpoolSource
 from etl.tensors.fits import SavedFit
@@ -27,10 +26,10 @@ from etl.tensors.sink import DatasetSink
 from etl.tensors.versions import current
 from etl.transforms.base import Fitted, needs_fit
 from etl.transforms.fit import planned, scans_of
-from etl.transforms.preprocessor import figures_of, loaded, saved, saved_plan
+from etl.transforms.preprocessor import figures_of, loaded, saved_plan
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from etl.core.schema import Schema
     from etl.planning.binding import Bound
@@ -40,8 +39,9 @@ if TYPE_CHECKING:
     from etl.transforms.base import State
     from etl.transforms.fit import Planned
 
-LIBRARIES = ("cuetl", "numpy", "pandas", "pyarrow")
-"""Whose versions are saved with a fit."""
+
+_KEPT = ("transforms", "category", "quant")
+"""Fields of the manifest's columns that follow from the fit."""
 
 
 def needs_passes(bound: Bound, /) -> bool:
@@ -166,7 +166,10 @@ def published(
             observed.append(sink.observed)
             figures |= sink.observed.states
         plan = planned(prepare, source.fields, figures)
-        done = _with(bound, job, plan, figures, _fit(bound, plan, figures, observed[0].rows))
+        split = TRAIN if bound.write.options.split else "all"
+        seen = observed[0]
+        fit = fit_for(bound.write, plan, figures, split=split, rows=seen.rows, golden=seen.golden)
+        done = _with(bound, job, plan, figures, fit)
     return runner.run([done], run_id=run_id, engine=engine, workers=workers, progress=progress)[0]
 
 
@@ -185,7 +188,7 @@ def prepared(bound: Bound, job: Job, /) -> Job:
     if bound.write.mode != "append" or not any(needs_fit(step) for step in prepare):
         return replace(job, steps=replace(steps, prepare=prepare))
     fit, taken = _taken(bound)
-    steps = replace(steps, prepare=prepare, figures=taken.figures, expects=taken.expects, train=taken.train)
+    steps = replace(steps, prepare=prepare, figures=taken.figures, expects=taken.expects)
     return replace(job, writes=(replace(bound.write, fit=fit),), steps=steps)
 
 
@@ -211,16 +214,9 @@ def _taken(bound: Bound) -> tuple[SavedFit, Steps]:
     known = loaded(plan, path)
     entry = cast("Mapping[str, object]", live.document["fit"])
     steps = Steps(figures=figures, expects=known.given)
-    return SavedFit(entry, {}), steps
-
-
-def _fit(bound: Bound, plan: Planned, figures: Mapping[int, State], rows: int) -> SavedFit:
-    versions = {name: metadata.version(name) for name in LIBRARIES} | {"python": python_version()}
-    split = TRAIN if bound.write.options.split else "all"
-    write = bound.write
-    features = DatasetSink(write.target, write.format, write.options).plan(plan.returns).features
-    fit = saved(plan, figures, features=features, split=split, rows=rows, versions=versions)
-    return SavedFit(fit.entry(), fit.files)
+    said = {str(one["name"]): {key: one[key] for key in _KEPT if one.get(key)} for one in live.columns}
+    scores = cast("Sequence[Mapping[str, object]]", live.document.get("scores") or ())
+    return SavedFit(entry, {}, said, scores), steps
 
 
 def _with(bound: Bound, job: Job, plan: Planned, figures: Mapping[int, State], fit: SavedFit) -> Job:
@@ -234,6 +230,5 @@ def _with(bound: Bound, job: Job, plan: Planned, figures: Mapping[int, State], f
     of: Lineage | None = job.of
     if of is not None:
         of = replace(of, warnings=(*of.warnings, *said))
-    train = train_split(bound.write.options, plan.given, plan.steps)
-    steps = Steps(prepare=bound.pipeline.prepare, figures=dict(figures), train=train)
+    steps = Steps(prepare=bound.pipeline.prepare, figures=dict(figures))
     return replace(job, writes=(replace(bound.write, fit=fit),), steps=steps, of=of)

@@ -36,7 +36,8 @@ class Made:
 
     Attributes:
         given: Rows that went in.
-        rows: Rows that came out.
+        rows: Rows that the function gave; without one those that went in.
+        left_out: Of these, rows that steps after the function left out.
         seconds: Of work of its own thread in the function: waiting for others makes none slow.
         warnings: What the user should know, in sentences.
         tally: (column, what) → how often steps met it: NULL, a value that was never seen, one that was clipped.
@@ -44,6 +45,7 @@ class Made:
 
     given: int = 0
     rows: int = 0
+    left_out: int = 0
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     tally: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -80,7 +82,9 @@ def through(
                 train = np.ones(batch.num_rows, np.bool_) if steps.train is None else in_train(steps.train, batch, "")
             rows = Rows.of_batch(batch, plan.given, first=first, train=train, tally=made.tally)
             first += batch.num_rows
-            yield _prepared(plan, steps, rows).batch(plan.returns)
+            prepared = _prepared(plan, steps, rows).batch(plan.returns)
+            made.left_out += batch.num_rows - prepared.num_rows
+            yield prepared
 
 
 def _prepared(plan: Planned, steps: Steps, rows: Rows) -> Rows:

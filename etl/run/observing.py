@@ -9,30 +9,30 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
+import pyarrow as pa
 
 from connectors.base import Capabilities, Published, Staged, StagedFile
-from etl.core.errors import ConfigError
-from etl.tensors.split import splitting
+from etl.planning.fits import TRAIN, train_split
 from etl.tensors.views import mask_of, valid_of
 from etl.transforms import fit
-from etl.transforms.base import needs_fit
+from etl.transforms.golden import ROWS, asked_columns
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from connectors.base import Finish, Finished, Mode, Requires
     from etl.core.partition import Partition
     from etl.core.schema import Schema
-    from etl.tensors.options import WriteOptions
     from etl.tensors.sink import DatasetSink
     from etl.tensors.split import Splitting
     from etl.transforms.base import State, Transform
     from etl.transforms.fit import Planned
 
-TRAIN = "train"
+
+GOLDEN = "golden"
+"""Golden rows among the facts of a part; the other facts are named by the places of steps."""
 
 
 @dataclass(slots=True)
@@ -42,10 +42,12 @@ class Observed:
     Attributes:
         states: Place of a step → its figures.
         rows: Rows that were observed.
+        golden: The first of them, of the columns that serving asks for; None: nothing was observed.
     """
 
     states: dict[int, State] = field(default_factory=dict)
     rows: int = 0
+    golden: pa.Table | None = None
 
     def __reduce__(self) -> tuple[type[Observed], tuple[()]]:
         """Nothing of it travels: workers observe parts, and know nothing of the whole."""
@@ -95,7 +97,9 @@ class ObserveSink:
         """
         del run_id, mode
         plan = fit.planned(self.prepare, schema)
-        return ObserveSession(self, plan, train_split(self.dataset.options, schema, self.prepare), self._dropping(plan))
+        split = train_split(self.dataset.options, schema, self.prepare)
+        features = [c.field.name for c in self.dataset.plan(plan.returns).columns if c.role in ("feature", "text")]
+        return ObserveSession(self, plan, split, self._dropping(plan), tuple(asked_columns(plan, features)))
 
     def _dropping(self, plan: Planned) -> tuple[str, ...]:
         """Columns whose NULL takes a row out of the dataset, so that it is none to fit on."""
@@ -112,12 +116,14 @@ class ObserveSession:
         plan: All steps.
         split: How rows to fit on are told; None: all of them.
         dropping: Columns whose NULL takes a row out of the dataset.
+        golden: Columns of the golden rows.
     """
 
     sink: ObserveSink
     plan: Planned
     split: Splitting | None
     dropping: tuple[str, ...]
+    golden: tuple[str, ...] = ()
 
     def stage(self, part: Partition, attempt: int, batches: Iterator[pa.RecordBatch], /) -> Staged:
         """Observe one part.
@@ -127,10 +133,17 @@ class ObserveSession:
         """
         watching = fit.Watching(self.plan, self.sink.scan, self.sink.done, part.index)
         rows = seen = 0
+        first: list[pa.RecordBatch] = []
         for batch in batches:
             rows += batch.num_rows
-            seen += watching.take(batch, _fitted_on(batch, self.dropping, self.split, f"part {part.index + 1}"))
+            train = _fitted_on(batch, self.dropping, self.split, f"part {part.index + 1}")
+            if seen < ROWS and self.golden:
+                chosen = batch.select(list(self.golden))
+                first.append((chosen if train is None else chosen.filter(mask_of(train))).slice(0, ROWS - seen))
+            seen += watching.take(batch, train)
         facts: dict[str, Any] = {str(place): state for place, state in watching.states().items()}
+        if first:
+            facts[GOLDEN] = _own(pa.Table.from_batches(first))
         return Staged(part, attempt, rows, {}, (StagedFile("", TRAIN, seen, 0, "", facts),))
 
     def exchange(self, staged: Sequence[Staged], /) -> Sequence[Finish]:
@@ -148,12 +161,15 @@ class ObserveSession:
         """
         del requires, finished
         files = [file for one in staged for file in one.files]
-        parts = [{int(place): cast("State", state) for place, state in file.facts.items()} for file in files]
+        parts = [{int(place): cast("State", one) for place, one in f.facts.items() if place != GOLDEN} for f in files]
         states = fit.finished(self.plan, fit.merged(self.plan, parts))
         rows = sum(file.rows for file in files)
+        first = [found for file in files if isinstance(found := file.facts.get(GOLDEN), pa.Table)]
 
         def switch() -> Published:
-            self.sink.observed.states, self.sink.observed.rows = states, rows
+            seen = self.sink.observed
+            seen.states, seen.rows = states, rows
+            seen.golden = pa.concat_tables(first).slice(0, ROWS) if first else None
             return Published("", "figures", 0, rows, 0, 0, {TRAIN: rows}, ())
 
         return switch
@@ -166,40 +182,9 @@ class ObserveSession:
         """Nothing was kept."""
 
 
-def train_split(options: WriteOptions, schema: Schema, steps: Sequence[Transform], /) -> Splitting | None:
-    """How the rows to fit on are told from the others, before any step; None: all of them.
-
-    Raises:
-        ConfigError: There are splits, and none is named `train`; or a step changes what rows are split by; or a fitted
-            one changes a key.
-        SchemaError: The split key is no column.
-    """
-    for number, step in enumerate(steps, 1):
-        for name in step.writes:
-            if needs_fit(step) and name in options.key:
-                raise ConfigError(
-                    f"step {number} of prepare changes {name}, which is a key: it would no longer tell rows apart",
-                    hint="Leave it out of the step, or give the step a copy made in the query.",
-                    column=name,
-                )
-    if not options.split:
-        return None
-    if TRAIN not in options.split:
-        raise ConfigError(
-            f"steps are fitted on the split {TRAIN}, and the splits are {', '.join(options.split)}",
-            hint=f'Name one of them "{TRAIN}".',
-        )
-    by = {*options.split_key, *([] if options.split_time is None else [options.split_time])}
-    for number, step in enumerate(steps, 1):
-        for name in step.writes:
-            if name in by:
-                raise ConfigError(
-                    f"step {number} of prepare changes {name}, by which rows are split: which of them are fitted on "
-                    "is decided before",
-                    hint="Split by a column that no step changes, for instance a copy made in the query.",
-                    column=name,
-                )
-    return splitting(options, schema)
+def _own(table: pa.Table) -> pa.Table:
+    """A few rows without the memory of the batches that they were cut from."""
+    return table.take(pa.array(range(table.num_rows), pa.int64()))
 
 
 def _fitted_on(

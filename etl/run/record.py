@@ -66,7 +66,7 @@ def required(kept: Kept, dataset: int, /) -> Requires:
     sources: tuple[SourceRecord, ...] = (_source(kept, dataset),)
     warnings = kept.warnings
     if job.of is not None:
-        sources, warnings = job.of.sources, each_once((*job.of.warnings, *warnings))
+        sources, warnings = _dropped_later(job.of.sources, sources[0]), each_once((*job.of.warnings, *warnings))
         parts = tuple(replace(one, source=job.read.name) for one in parts)
     return Requires(
         run_id=kept.run_id,
@@ -81,6 +81,15 @@ def required(kept: Kept, dataset: int, /) -> Requires:
         engine=kept.engine.name,
         workers=kept.engine.workers,
     )
+
+
+def _dropped_later(sources: tuple[SourceRecord, ...], last: SourceRecord) -> tuple[SourceRecord, ...]:
+    """The sources, and what the last pass left out of their rows; rows of several sources are nobody's own."""
+    if len(sources) != 1:
+        return sources
+    (one,) = sources
+    dropped = summed([one.rows_dropped, last.rows_dropped])
+    return (replace(one, rows_dropped=dropped, rows_written=last.rows_written),)
 
 
 def _source(kept: Kept, dataset: int) -> SourceRecord:
@@ -105,7 +114,9 @@ def _source(kept: Kept, dataset: int) -> SourceRecord:
         },
         rows_read=sum(r.rows_read for r in results),
         rows_written=sum(s.rows for s in staged),
-        rows_dropped=summed([*(s.dropped for s in staged), {"function": left_out} if left_out else {}]),
+        rows_dropped=summed(
+            [*(s.dropped for s in staged), *(r.dropped for r in results), {"function": left_out} if left_out else {}]
+        ),
         rows_added=sum(max(0, (r.rows_made or 0) - r.rows_read) for r in results),
         started=_rfc3339(kept.started),
         finished=_rfc3339(kept.finished),
@@ -115,6 +126,7 @@ def _source(kept: Kept, dataset: int) -> SourceRecord:
 
 def _part(result: PartResult, dataset: int, attempts: int) -> PartRecord:
     staged = result.staged[dataset]
+    made = None if result.rows_made is None else result.rows_made - sum(result.dropped.values())
     return PartRecord(
         index=result.part.index,
         key=result.part.key(),
@@ -126,7 +138,7 @@ def _part(result: PartResult, dataset: int, attempts: int) -> PartRecord:
         bytes=sum(f.bytes for f in staged.files),
         seconds=round(result.seconds, 3),
         attempts=attempts,
-        rows_made=result.rows_made,
+        rows_made=made,
         includes_null=includes_null(result.part.slice),
     )
 

@@ -13,7 +13,7 @@ from etl.engine.events import teller
 from etl.run import early
 from etl.run.channel import pump
 from etl.run.frames import Made, through
-from etl.transforms.host import by_column
+from etl.transforms.host import by_column, dropped_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterator, Mapping
@@ -77,13 +77,15 @@ class PartResult:
     warnings: tuple[str, ...]
     how: str
     rows_made: int | None = None
-    """Rows that the steps gave for those read; None without steps."""
+    """Rows that the function gave for those read; None without steps."""
     steps_seconds: float = 0.0
     """In the function of the steps."""
     steps_warnings: tuple[str, ...] = ()
     """Of the steps, in sentences."""
     prepared: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Column → what steps met in it → how often."""
+    dropped: Mapping[str, int] = field(default_factory=dict)
+    """Rows that steps left out, by reason; `rows_made` counts them."""
 
 
 def run_part(task: PartTask, /) -> PartResult:
@@ -124,11 +126,14 @@ def run_part(task: PartTask, /) -> PartResult:
         )
     if made is not None and made.given != tally.rows:
         raise CountMismatch(f"{tally.rows} rows were read, the function was given {made.given}")
-    rows = tally.rows if made is None else made.rows
+    dropped = {} if made is None else dropped_of(made.tally)
+    if made is not None and made.left_out != sum(dropped.values()):
+        raise CountMismatch(f"steps left out {made.left_out} rows, and counted {sum(dropped.values())} of them")
+    rows = tally.rows if made is None else made.rows - made.left_out
     for one in staged:
         written = one.rows + sum(one.dropped.values())
         if written != rows:
-            how = "read" if made is None else "given by the function"
+            how = "read" if made is None else "given by the steps"
             raise CountMismatch(f"{rows} rows were {how}, {written} were written or dropped by a policy")
     return PartResult(
         job=task.job,
@@ -147,6 +152,7 @@ def run_part(task: PartTask, /) -> PartResult:
         steps_seconds=0.0 if made is None else made.seconds,
         steps_warnings=() if made is None else tuple(made.warnings),
         prepared={} if made is None else by_column(made.tally),
+        dropped=dropped,
     )
 
 

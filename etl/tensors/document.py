@@ -64,7 +64,9 @@ class Making:
 
     def columns(self) -> list[dict[str, object]]:
         """`columns[]` with what was counted of this run's rows."""
-        return _columns(self.plan, self.staged, self.requires, self.split.names if self.split else ("all",))
+        found = _columns(self.plan, self.staged, self.requires, self.split.names if self.split else ("all",))
+        said = {} if self.fit is None else self.fit.columns
+        return [{**one, **said.get(str(one["name"]), {})} for one in found]
 
     @property
     def warnings(self) -> tuple[Mapping[str, object], ...]:
@@ -151,7 +153,7 @@ def _document(
         "fit": None if making.fit is None else dict(making.fit.entry),
         # Appended rows are in order among themselves, behind those of the versions before.
         "order": {**making.order, "scope": _scope(making)},
-        "scores": [],
+        "scores": [] if making.fit is None else [dict(one) for one in making.fit.scores],
         "content_sha256": documents.content_sha256(entries),
         "layout": layout_json(plan, making.options, making.format),
         **({"tfrecord_features": tfrecord.features_json(plan)} if making.format == "tfrecord" else {}),

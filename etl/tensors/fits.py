@@ -7,13 +7,13 @@ fits share a folder, and a version that is old may be read by a service for year
 from __future__ import annotations
 
 import hashlib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl.core.errors import Damaged
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 STATE = "_state"
@@ -29,10 +29,14 @@ class SavedFit:
     Attributes:
         entry: The manifest's `fit` field.
         files: Path below the dataset's folder → content; none where the dataset has them (append).
+        columns: Column → fields of its entry in the manifest: the steps that wrote it, its vocabulary.
+        scores: `scores[]` of the manifest: the models that rows went through.
     """
 
     entry: Mapping[str, object]
     files: Mapping[str, bytes]
+    columns: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
+    scores: Sequence[Mapping[str, object]] = ()
 
     def write(self, stage: Path, /) -> None:
         """Put the files into a stage.

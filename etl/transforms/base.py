@@ -170,6 +170,21 @@ class Fitted(Transform, Protocol):
         ...
 
 
+@runtime_checkable
+class Described(Transform, Protocol):
+    """A step that the manifest's columns say more of: vocabularies, scales of integers."""
+
+    def describes(self, column: str, state: State, named: Mapping[str, Any], /) -> Mapping[str, object]:
+        """Fields of `columns[]` for a column that it wrote, such as {"category": {…}}.
+
+        Args:
+            column: The column.
+            state: What was fitted.
+            named: The column's figures as they are saved: tables are {"table": name, "sha256": …, "rows": n}.
+        """
+        ...
+
+
 def asked(step: Transform, wanted: frozenset[str], before: frozenset[str], /) -> frozenset[str]:
     """The columns that serving needs before a step so that `wanted` are there after it.
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from etl.core.errors import EtlError
 from etl.core.schema import Schema
 from etl.engine.door import carried
-from etl.transforms.base import Fitted, Folded, Framed, Transform, Widened, needs_fit
+from etl.transforms.base import Dropping, Fitted, Folded, Framed, Transform, Widened, needs_fit
 from etl.transforms.fill import FillNull
 from etl.transforms.host import Rows, values_in
 
@@ -95,10 +95,15 @@ def scans_of(steps: Sequence[Transform], /) -> tuple[int, ...]:
     ready: dict[str, int] = {}  # column → the first reading in which its values are known
     through: dict[str, int] = {}  # column whose NULLs alone were filled → the reading that the filling is fitted in
     scans: list[int] = []
+    least = 0  # the first reading in which it is known which rows there are
     for step in steps:
         fits = needs_fit(step)
         sees = through if fits and not isinstance(step, FillNull) else {}
         scan = max((sees.get(name, ready.get(name, 0)) for name in step.reads), default=0)
+        if fits or isinstance(step, Dropping):
+            scan = max(scan, least)
+        if isinstance(step, Dropping):
+            least = scan
         scans.append(scan)
         for name in step.writes:
             ready[name] = scan + 1 if fits else scan
@@ -193,6 +198,18 @@ def finished(plan: Planned, observed: Mapping[int, State], /) -> dict[int, State
         if isinstance(step, FillNull):
             filled |= {name: step.filled_with(name, given, found[place]) for name in step.columns}
     return found
+
+
+def served(plan: Planned, states: Mapping[int, State], /) -> tuple[Planned, dict[int, State]]:
+    """The plan without steps that leave rows out, and its figures: as rows are prepared one by one."""
+    kept = [place for place, step in enumerate(plan.steps) if not isinstance(step, Dropping)]
+    made = replace(
+        plan,
+        steps=tuple(plan.steps[place] for place in kept),
+        schemas=(*(plan.schemas[place] for place in kept), plan.returns),
+        scans=tuple(plan.scans[place] for place in kept),
+    )
+    return made, {at: states[place] for at, place in enumerate(kept) if place in states}
 
 
 def applied(plan: Planned, states: Mapping[int, State], rows: Rows, /) -> Rows:

@@ -23,10 +23,13 @@ from etl.tensors.manifest import names_sha256
 from etl.tensors.versions import content
 from etl.transforms import KINDS
 from etl.transforms.base import needs_fit
-from etl.transforms.plain import Tables, from_plain, to_plain, typed
+from etl.transforms.golden import with_results
+from etl.transforms.plain import Tables, from_plain, parquet, to_plain, typed
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    import pyarrow as pa
 
     from etl.core.schema import Schema
     from etl.tensors.places import Target
@@ -62,6 +65,11 @@ class Fit:
         plan = {f"{folder}/{PLAN}": canonical_json(self.document)}
         return plan | {f"{folder}/{name}": content for name, content in self.tables.items()}
 
+    def saved_figures(self, place: int, /) -> Mapping[str, Any]:
+        """The figures of a step as they are saved; tables with their path below the dataset's folder."""
+        found: dict[str, Any] = _with_paths(self.document["steps"][place]["figures"], f"_state/{self.fit_id}/")
+        return found
+
     def entry(self) -> dict[str, object]:
         """The `fit` field of a manifest."""
         plan = canonical_json(self.document)
@@ -73,6 +81,14 @@ class Fit:
         }
 
 
+def _with_paths(value: Any, folder: str) -> Any:
+    if not isinstance(value, dict):
+        return value
+    if set(value) == {"table", "sha256", "rows"}:
+        return {**value, "table": folder + value["table"]}
+    return {name: _with_paths(one, folder) for name, one in value.items()}
+
+
 def saved(
     plan: Planned,
     states: Mapping[int, State],
@@ -82,6 +98,7 @@ def saved(
     split: str,
     rows: int,
     versions: Mapping[str, str],
+    golden: pa.Table | None = None,
 ) -> Fit:
     """The fit of a plan.
 
@@ -92,6 +109,8 @@ def saved(
         split: Whose rows it was fitted on; "all" without a split.
         rows: How many.
         versions: Package → version, of those that computed it.
+        golden: Some of these rows before the first step. They are kept with what the steps make of them, in a file
+            that is named by its content and no part of the fit's id.
     """
     tables = Tables()
     steps = [
@@ -110,7 +129,11 @@ def saved(
         "feature_order": list(features),
         "feature_order_sha256": names_sha256(features),
     }
-    return Fit(document, {"fitted_on": {"split": split, "rows": rows}, "versions": dict(versions)}, tables.files)
+    files = dict(tables.files)
+    if golden is not None:
+        content = parquet(with_results(plan, states, golden))
+        files[f"golden.{hashlib.sha256(content).hexdigest()[:8]}.table"] = content
+    return Fit(document, {"fitted_on": {"split": split, "rows": rows}, "versions": dict(versions)}, files)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,16 +7,18 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from etl.core.errors import ConfigError
+import pyarrow as pa
+
+from etl.core.errors import ConfigError, Damaged
 from etl.core.schema import Field, Schema
 from etl.tensors.places import place_of
 from etl.tensors.versions import required, version_of
 from etl.transforms.asking import Input, asked_of, inputs_of
-from etl.transforms.base import Dropping
-from etl.transforms.fit import Planned, applied, planned
+from etl.transforms.fit import Planned, applied, planned, served
+from etl.transforms.golden import golden_of
 from etl.transforms.handing import Output, outputs_of
 from etl.transforms.host import Rows, by_column
 from etl.transforms.preprocessor import built, loaded, saved_plan
@@ -46,6 +48,7 @@ class Preprocessor:
         outputs: The tensors that are handed out, in order.
         feature_order: Columns of `x`.
         feature_order_sha256: Its hash, which a model keeps to recognise it.
+        golden: Rows that it was fitted on and what the steps made of them then; None: nothing was fitted.
     """
 
     fit_id: str
@@ -56,6 +59,7 @@ class Preprocessor:
     outputs: tuple[Output, ...]
     feature_order: tuple[str, ...]
     feature_order_sha256: str
+    golden: tuple[pa.Table, pa.Table] | None = None
     _tally: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
@@ -89,6 +93,33 @@ class Preprocessor:
                 for key, number in made.tally.items():
                     self._tally[key] = self._tally.get(key, 0) + number
         return tensors
+
+    def prove(self) -> int:
+        """Hold that this machine and this version make of the golden rows what was made when it was fitted.
+
+        Returns:
+            How many rows were compared, to the last bit.
+
+        Raises:
+            Damaged: A value differs; column, row and both values are named.
+        """
+        if self.golden is None:
+            return 0
+        given, made = self.golden
+        count, values = asked_of(given, self.inputs, strict=False)
+        rows = applied(self.plan, self.states, Rows.of_values(count, values))
+        wanted = Schema(tuple(one for one in self.plan.returns if one.name in made.column_names))
+        found = pa.Table.from_batches([rows.batch(wanted)])
+        for name in wanted.names:
+            pairs = zip(found.column(name).to_pylist(), made.column(name).to_pylist(), strict=True)
+            for row, (now, then) in enumerate(pairs):
+                if repr(now) != repr(then):
+                    raise Damaged(
+                        f"the fit {self.fit_id} gives {now!r} for column {name} of golden row {row + 1}, and gave "
+                        f"{then!r} when it was fitted",
+                        hint="Do not serve with it here: compare the versions of the libraries with the manifest's.",
+                    )
+        return count
 
     @property
     def counters(self) -> dict[str, dict[str, int]]:
@@ -136,17 +167,18 @@ def load_preprocessor(path: str | os.PathLike[str], version: int | None = None) 
     plan = planned(steps, given, states)
     outputs = outputs_of(manifest.columns, plan.returns)
     wanted = [column.field.name for one in outputs for column in one.columns]
-    served = _served(plan, states)
+    kept = served(plan, states)
     document = manifest.document
     return Preprocessor(
         fit_id=str(manifest.fit_id),
         version=manifest.version,
-        plan=served[0],
-        states=served[1],
-        inputs=inputs_of(served[0], wanted),
+        plan=kept[0],
+        states=kept[1],
+        inputs=inputs_of(kept[0], wanted),
         outputs=outputs,
         feature_order=tuple(str(one) for one in known.feature_order),
         feature_order_sha256=str(document["feature_order_sha256"]),
+        golden=golden_of(name, manifest.state_hashes, read),
     )
 
 
@@ -154,15 +186,3 @@ def _labels(column: Mapping[str, Any]) -> tuple[str, ...] | None:
     """The labels of an enum that no step changed."""
     values = (column.get("category") or {}).get("values")
     return None if values is None else tuple(str(one) for one in values)
-
-
-def _served(plan: Planned, states: Mapping[int, State]) -> tuple[Planned, dict[int, State]]:
-    """The plan without steps that leave rows out: who asks with a row wants an answer for it."""
-    kept = [place for place, step in enumerate(plan.steps) if not isinstance(step, Dropping)]
-    made = replace(
-        plan,
-        steps=tuple(plan.steps[place] for place in kept),
-        schemas=(*(plan.schemas[place] for place in kept), plan.returns),
-        scans=tuple(plan.scans[place] for place in kept),
-    )
-    return made, {at: states[place] for at, place in enumerate(kept) if place in states}
