@@ -11,13 +11,28 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from etl.transforms.columns import NullIndicator, Rename, Select
     from etl.transforms.fill import FillNull
+    from etl.transforms.filters import DropNull, Filter
     from etl.transforms.scale import Standardize
 
-__all__ = ["FillNull", "Standardize"]
+__all__ = [
+    "DropNull",
+    "FillNull",
+    "Filter",
+    "NullIndicator",
+    "Rename",
+    "Select",
+    "Standardize",
+]
 
 _HOMES = {
+    "DropNull": "filters",
     "FillNull": "fill",
+    "Filter": "filters",
+    "NullIndicator": "columns",
+    "Rename": "columns",
+    "Select": "columns",
     "Standardize": "scale",
 }
 """Class → its module here."""

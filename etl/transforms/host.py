@@ -7,7 +7,7 @@ that a frame carries (`etl.engine.door`): microseconds since 1970 in UTC, days, 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
@@ -21,6 +21,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
+
+DROPPED: Final = "dropped_"
+"""Begins what is counted of rows that a step leaves out; the reason follows, as manifests name it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -243,6 +246,16 @@ def by_column(tally: Mapping[tuple[str, str], int], /) -> dict[str, dict[str, in
     found: dict[str, dict[str, int]] = {}
     for (column, what), number in sorted(tally.items()):
         found.setdefault(column, {})[what] = number
+    return found
+
+
+def dropped_of(tally: Mapping[tuple[str, str], int], /) -> dict[str, int]:
+    """The rows that steps left out, by reason."""
+    found: dict[str, int] = {}
+    for (_, what), number in sorted(tally.items()):
+        if what.startswith(DROPPED):
+            reason = what.removeprefix(DROPPED)
+            found[reason] = found.get(reason, 0) + number
     return found
 
 
