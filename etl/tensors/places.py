@@ -16,8 +16,6 @@ from typing import TYPE_CHECKING, TypeAlias
 from urllib.parse import urlsplit
 
 from etl.core.errors import ConfigError
-from etl.settings import cache_folder, storage_options
-from etl.tensors.arrow_files import ArrowFiles, UrlOpening, known, parts_of
 from etl.tensors.storage import LocalFiles, local_path
 
 if TYPE_CHECKING:
@@ -89,6 +87,8 @@ class Place:
             FileNotFoundError: There is none.
             OSError: It cannot be read, or the cache not be written to.
         """
+        from etl.settings import cache_folder  # noqa: PLC0415 # as in `_elsewhere`
+
         kept = cache_folder() / "files" / self.shadow.name / name
         if anew or not kept.is_file():
             kept.parent.mkdir(parents=True, exist_ok=True)
@@ -113,8 +113,14 @@ def place_of(target: str | os.PathLike[str] | Place, /) -> Target:
         return target
     text = os.fspath(target)
     scheme = urlsplit(text).scheme if "://" in text else ""
-    if scheme in ("", "file"):
-        return local_path(text)
+    return local_path(text) if scheme in ("", "file") else _elsewhere(text, scheme)
+
+
+def _elsewhere(text: str, scheme: str) -> Place:
+    # Settings and Arrow's file systems take some 50 ms to import, and a service that loads a fit waits for them.
+    from etl.settings import storage_options  # noqa: PLC0415 # for URLs alone
+    from etl.tensors.arrow_files import ArrowFiles, UrlOpening, known, parts_of  # noqa: PLC0415 # the same
+
     if not known(scheme):
         raise ConfigError(
             f"{scheme}:// is a storage that nothing installed here knows",
