@@ -11,12 +11,16 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from etl.transforms.casts import Cast
     from etl.transforms.columns import NullIndicator, Rename, Select
+    from etl.transforms.decimals import DecimalScale
     from etl.transforms.fill import FillNull
     from etl.transforms.filters import DropNull, Filter
     from etl.transforms.scale import Standardize
 
 __all__ = [
+    "Cast",
+    "DecimalScale",
     "DropNull",
     "FillNull",
     "Filter",
@@ -27,6 +31,8 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Cast": "casts",
+    "DecimalScale": "decimals",
     "DropNull": "filters",
     "FillNull": "fill",
     "Filter": "filters",
