@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from etl.core.schema import Schema
     from etl.planning.jobs import Write
     from etl.tensors.options import WriteOptions
+    from etl.tensors.pack import PackPlan
     from etl.tensors.split import Splitting
     from etl.transforms.base import State, Transform
     from etl.transforms.fit import Planned
@@ -53,9 +54,23 @@ def fit_for(
         golden: Some of these rows as they were before the steps, for later proofs; None: there are none.
     """
     versions = {name: metadata.version(name) for name in LIBRARIES} | {"python": python_version()}
-    features = DatasetSink(write.target, write.format, write.options).plan(plan.returns).features
-    fit = saved(plan, figures, features=features, split=split, rows=rows, versions=versions, golden=golden)
+    packed = DatasetSink(write.target, write.format, write.options).plan(plan.returns)
+    fit = saved(
+        plan,
+        figures,
+        features=packed.features,
+        split=split,
+        rows=rows,
+        versions=versions,
+        golden=golden,
+        outputs=served_columns(packed),
+    )
     return SavedFit(fit.entry(), fit.files, columns_of(plan, figures, fit), scores_of(plan))
+
+
+def served_columns(packed: PackPlan, /) -> list[str]:
+    """The columns of a dataset that a service asks for: no keys, targets and weights."""
+    return [column.field.name for column in packed.columns if column.role in ("feature", "text")]
 
 
 def columns_of(plan: Planned, figures: Mapping[int, State], fit: Fit, /) -> dict[str, dict[str, Any]]:

@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.base import Capabilities, Published, Staged, StagedFile
-from etl.planning.fits import TRAIN, train_split
+from etl.planning.fits import TRAIN, served_columns, train_split
 from etl.tensors.views import mask_of, valid_of
 from etl.transforms import fit
 from etl.transforms.golden import ROWS, asked_columns
@@ -98,8 +98,8 @@ class ObserveSink:
         del run_id, mode
         plan = fit.planned(self.prepare, schema)
         split = train_split(self.dataset.options, schema, self.prepare)
-        features = [c.field.name for c in self.dataset.plan(plan.returns).columns if c.role in ("feature", "text")]
-        return ObserveSession(self, plan, split, self._dropping(plan), tuple(asked_columns(plan, features)))
+        golden = asked_columns(plan, served_columns(self.dataset.plan(plan.returns)))
+        return ObserveSession(self, plan, split, self._dropping(plan), tuple(golden))
 
     def _dropping(self, plan: Planned) -> tuple[str, ...]:
         """Columns whose NULL takes a row out of the dataset, so that it is none to fit on."""

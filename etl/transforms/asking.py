@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import dataclasses
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
@@ -15,15 +13,13 @@ from etl.core.errors import CastError, SchemaError
 from etl.core.schema import nearest
 from etl.transforms.base import asked
 from etl.transforms.host import Values, is_plain, values_in
+from etl.transforms.literals import column_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from etl.core.schema import Field
     from etl.transforms.fit import Planned
-
-_FEW: Final = 64
-"""Up to so many rows Python's own values become NumPy's faster than by way of Arrow."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,15 +28,13 @@ class Input:
 
     Attributes:
         field: Its name and type.
-        dtype: Of its NumPy array; None: it is an Arrow array, or no plain number.
-        kind: The type of Python's values that need no look: int, float or bool; object: all are looked at.
+        dtype: Of its NumPy array; None: it is no plain number.
+        kind: The type of Python's values that need no further look: int, float or bool; None: all are looked at.
     """
 
     field: Field
     dtype: np.dtype[Any] | None = None
-    kind: type = object
-    nothing: Any = dataclasses.field(default=None, repr=False)
-    """Stands where there is no value."""
+    kind: type | None = None
 
     def values(self, given: Sequence[Any], /) -> Values:
         """Values of Python's as a column.
@@ -48,21 +42,17 @@ class Input:
         Raises:
             CastError: One is of another type, or does not fit.
         """
-        if self.dtype is not None and len(given) <= _FEW:
+        if len(given) == 1 and type(given[0]) is self.kind:  # what a service is mostly asked
             try:
-                if len(given) == 1 and type(given[0]) is self.kind:
-                    return Values(np.array(given, self.dtype))
-                if all(one is None or type(one) is self.kind for one in given):
-                    present = np.array([one is not None for one in given], np.bool_)
-                    data = [self.nothing if one is None else one for one in given]
-                    return Values(np.array(data, self.dtype), None if present.all() else present)
+                return Values(np.array(given, self.dtype))
             except OverflowError as error:
-                raise self._refused(given) from error
+                raise self._refused(given, 0) from error
         try:
-            array = pa.array([_plain(one) for one in given], type=self.field.type, from_pandas=False)
-        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
-            raise self._refused(given) from error
-        return values_in(array, self.field)
+            return column_of(given, self.field.type)
+        except ValueError as error:
+            raise self._refused(given, int(error.args[0])) from error
+        except (pa.ArrowException, TypeError) as error:
+            raise CastError(f"column {self.field.name}: {error}", column=self.field.name) from error
 
     def array(self, column: Any, /) -> Values:
         """A column of an Arrow table.
@@ -91,16 +81,9 @@ class Input:
             array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], array.type)
         return values_in(array, replace(self.field, type=target, vocabulary=None))
 
-    def _refused(self, given: Sequence[Any]) -> CastError:
-        """The error that names the first value that does not fit."""
-        for row, one in enumerate(given):
-            try:
-                pa.array([_plain(one)], type=self.field.type, from_pandas=False)
-            except (pa.ArrowException, TypeError, ValueError, OverflowError):
-                return CastError(
-                    f"column {self.field.name}, row {row + 1}: {one!r} is no {self.field.type}", column=self.field.name
-                )
-        return CastError(f"column {self.field.name} is no {self.field.type}", column=self.field.name)
+    def _refused(self, given: Sequence[Any], row: int) -> CastError:
+        name = self.field.name
+        return CastError(f"column {name}, row {row + 1}: {given[row]!r} is no {self.field.type}", column=name)
 
 
 def inputs_of(plan: Planned, outputs: Iterable[str], /) -> tuple[Input, ...]:
@@ -184,20 +167,7 @@ def _input(one: Field) -> Input:
         return Input(one)
     dtype = np.dtype(np.bool_) if types.is_boolean(kind) else np.dtype(kind.to_pandas_dtype())
     own = {"b": bool, "f": float}.get(dtype.kind, int)
-    return Input(one, dtype, own, {bool: False, float: math.nan, int: 0}[own])
-
-
-def _plain(value: Any) -> Any:
-    """A scalar of NumPy as Python's; NaT and pandas' NA are NULL."""
-    if isinstance(value, np.generic):
-        return (
-            None
-            if np.isnat(value)
-            else value.item()
-            if not isinstance(value, np.datetime64 | np.timedelta64)
-            else value
-        )
-    return None if type(value).__name__ in ("NAType", "NaTType") else value
+    return Input(one, dtype, None if kind.bit_width == 32 and own is float else own)
 
 
 def _may_become(have: Any, want: Any) -> bool:

@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import math
 from datetime import UTC, date, datetime, time, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 
 from etl.core.errors import ConfigError
+from etl.transforms.literals import reader_of
 
 if TYPE_CHECKING:
     from etl.core.schema import Field
+
+DIGITS = Context(prec=80)
+"""More than any decimal has."""
 
 
 def number_of(value: Any) -> Any:
@@ -53,14 +58,29 @@ def constant_of(value: object, field: Field, step: str = "FillNull", /) -> Any:
     try:
         if pa.types.is_floating(kind):
             given = float(given)
-        made = pa.scalar(given, type=kind).as_py()
-    except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+        made = _held(given, kind)
+    except (ArithmeticError, TypeError, ValueError) as error:
         raise _unfit(step, value, field, f"no {kind}") from error
     if isinstance(made, float) and math.isinf(made) and made != given:
         raise _unfit(step, value, field, f"beyond {kind}")
     if isinstance(made, float) and isinstance(value, int) and made != value:
         raise _unfit(step, value, field, f"no {kind}")
     return made
+
+
+def _held(given: Any, kind: Any) -> Any:
+    """What a column of the type makes of a value.
+
+    Arrow's scalars would do it, and import pandas, which a service that loads a fit has no use for.
+
+    Raises:
+        ArithmeticError, TypeError, ValueError: It is none of the type.
+    """
+    if pa.types.is_floating(kind):
+        with np.errstate(over="ignore"):
+            return float(np.dtype(kind.to_pandas_dtype()).type(given))
+    read = reader_of(kind)(given)
+    return Decimal(read).scaleb(-kind.scale, DIGITS) if pa.types.is_decimal(kind) else given
 
 
 def _is_of(value: object, kind: pa.DataType) -> bool:

@@ -149,7 +149,7 @@ class FillNull:
             if self.indicator is not None:
                 made[self.indicator] = Values(~column.present)
             nulls = column.nulls
-            rows.counted(name, "null", nulls)
+            rows.counted(name, "filled", nulls)
             if nulls:
                 value = constant_of(_stated(state[name], field.type) if self.fits else self.value, field)
                 made[name] = filled_on_host(column, value)

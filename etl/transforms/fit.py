@@ -16,12 +16,12 @@ import pyarrow as pa
 from etl.core.errors import EtlError
 from etl.core.schema import Schema
 from etl.engine.door import carried
-from etl.transforms.base import Dropping, Fitted, Folded, Framed, Transform, Widened, needs_fit
+from etl.transforms.base import Dropping, Fitted, Folded, Framed, Transform, Widened, asked, needs_fit
 from etl.transforms.fill import FillNull
 from etl.transforms.host import Rows, values_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -200,9 +200,14 @@ def finished(plan: Planned, observed: Mapping[int, State], /) -> dict[int, State
     return found
 
 
-def served(plan: Planned, states: Mapping[int, State], /) -> tuple[Planned, dict[int, State]]:
-    """The plan without steps that leave rows out, and its figures: as rows are prepared one by one."""
-    kept = [place for place, step in enumerate(plan.steps) if not isinstance(step, Dropping)]
+def served(plan: Planned, states: Mapping[int, State], outputs: Iterable[str], /) -> tuple[Planned, dict[int, State]]:
+    """What of a plan serving carries out, and its figures: steps that make these columns, and none that drops rows."""
+    wanted, kept = frozenset(outputs), list[int]()
+    for place in reversed(range(len(plan.steps))):
+        step = plan.steps[place]
+        if not isinstance(step, Dropping) and wanted & frozenset(step.writes):
+            kept.insert(0, place)
+            wanted = asked(step, wanted, frozenset(plan.schemas[place].names))
     made = replace(
         plan,
         steps=tuple(plan.steps[place] for place in kept),

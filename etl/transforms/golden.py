@@ -28,22 +28,23 @@ _GIVEN, _MADE = "given.", "made."
 
 def asked_columns(plan: Planned, wanted: Sequence[str], /) -> list[str]:
     """The columns of golden rows: those that serving asks for so that `wanted` come out."""
-    return [one.field.name for one in inputs_of(plan, wanted)]
+    return [one.field.name for one in inputs_of(served(plan, {}, wanted)[0], wanted)]
 
 
-def with_results(plan: Planned, states: Mapping[int, State], golden: pa.Table, /) -> pa.Table:
+def with_results(plan: Planned, states: Mapping[int, State], golden: pa.Table, outputs: Sequence[str], /) -> pa.Table:
     """Golden rows with what the steps make of them in serving, as `given.<column>` and `made.<column>`.
 
     Args:
         plan: All steps.
         states: Their figures.
         golden: Rows before the first step, of the columns that serving asks for.
+        outputs: The columns that serving gives.
     """
-    kept, figures = served(plan, states)
+    kept, figures = served(plan, states, outputs)
     given = plan.given.select(golden.column_names)
     (batch,) = golden.combine_chunks().to_batches() or [pa.RecordBatch.from_pylist([], schema=golden.schema)]
     rows = applied(kept, figures, Rows.of_batch(batch, given))
-    made = [one for one in plan.returns if one.name in rows.names]
+    made = [one for one in plan.returns if one.name in outputs]
     arrays = rows.batch(type(plan.returns)(tuple(made))).columns
     names = [_GIVEN + name for name in golden.column_names] + [_MADE + one.name for one in made]
     return pa.table([*batch.columns, *arrays], names=names)

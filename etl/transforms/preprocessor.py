@@ -99,6 +99,7 @@ def saved(
     rows: int,
     versions: Mapping[str, str],
     golden: pa.Table | None = None,
+    outputs: Sequence[str] = (),
 ) -> Fit:
     """The fit of a plan.
 
@@ -111,6 +112,7 @@ def saved(
         versions: Package → version, of those that computed it.
         golden: Some of these rows before the first step. They are kept with what the steps make of them, in a file
             that is named by its content and no part of the fit's id.
+        outputs: The columns that serving gives.
     """
     tables = Tables()
     steps = [
@@ -131,7 +133,7 @@ def saved(
     }
     files = dict(tables.files)
     if golden is not None:
-        content = parquet(with_results(plan, states, golden))
+        content = parquet(with_results(plan, states, golden, outputs))
         files[f"golden.{hashlib.sha256(content).hexdigest()[:8]}.table"] = content
     return Fit(document, {"fitted_on": {"split": split, "rows": rows}, "versions": dict(versions)}, files)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
@@ -26,6 +27,7 @@ from etl.transforms.types import type_of
 
 if TYPE_CHECKING:
     import os
+    from collections.abc import Callable
 
     from numpy.typing import NDArray
 
@@ -48,7 +50,6 @@ class Preprocessor:
         outputs: The tensors that are handed out, in order.
         feature_order: Columns of `x`.
         feature_order_sha256: Its hash, which a model keeps to recognise it.
-        golden: Rows that it was fitted on and what the steps made of them then; None: nothing was fitted.
     """
 
     fit_id: str
@@ -59,7 +60,7 @@ class Preprocessor:
     outputs: tuple[Output, ...]
     feature_order: tuple[str, ...]
     feature_order_sha256: str
-    golden: tuple[pa.Table, pa.Table] | None = None
+    _golden: Callable[[], tuple[pa.Table, pa.Table] | None] = field(repr=False)
     _tally: dict[tuple[str, str], int] = field(default_factory=dict, repr=False)
     _lock: Any = field(default_factory=threading.Lock, repr=False)
 
@@ -94,6 +95,15 @@ class Preprocessor:
                     self._tally[key] = self._tally.get(key, 0) + number
         return tensors
 
+    @property
+    def golden(self) -> tuple[pa.Table, pa.Table] | None:
+        """Rows that it was fitted on, and what the steps made of them then; None: nothing was fitted.
+
+        Raises:
+            Damaged: The file is not what was written.
+        """
+        return self._golden()
+
     def prove(self) -> int:
         """Hold that this machine and this version make of the golden rows what was made when it was fitted.
 
@@ -103,9 +113,10 @@ class Preprocessor:
         Raises:
             Damaged: A value differs; column, row and both values are named.
         """
-        if self.golden is None:
+        golden = self.golden
+        if golden is None:
             return 0
-        given, made = self.golden
+        given, made = golden
         count, values = asked_of(given, self.inputs, strict=False)
         rows = applied(self.plan, self.states, Rows.of_values(count, values))
         wanted = Schema(tuple(one for one in self.plan.returns if one.name in made.column_names))
@@ -167,7 +178,7 @@ def load_preprocessor(path: str | os.PathLike[str], version: int | None = None) 
     plan = planned(steps, given, states)
     outputs = outputs_of(manifest.columns, plan.returns)
     wanted = [column.field.name for one in outputs for column in one.columns]
-    kept = served(plan, states)
+    kept = served(plan, states, wanted)
     document = manifest.document
     return Preprocessor(
         fit_id=str(manifest.fit_id),
@@ -178,7 +189,7 @@ def load_preprocessor(path: str | os.PathLike[str], version: int | None = None) 
         outputs=outputs,
         feature_order=tuple(str(one) for one in known.feature_order),
         feature_order_sha256=str(document["feature_order_sha256"]),
-        golden=golden_of(name, manifest.state_hashes, read),
+        _golden=partial(golden_of, name, manifest.state_hashes, read),
     )
 
 
