@@ -11,13 +11,17 @@ from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from etl.core.errors import CastError, SchemaError
+from etl.core.late import Late
 from etl.core.schema import Field, Schema
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
+
+    import pyarrow.compute as pc
+else:
+    pc = Late("pyarrow.compute")
 
 CHUNKS: Final = 10
 """Columns of more chunks are combined before they are imported: an import costs a copy per chunk and buffer."""

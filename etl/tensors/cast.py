@@ -12,15 +12,18 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from etl.core.errors import CastError
+from etl.core.late import Late
 from etl.tensors.views import Column, bits_of, column_of, valid_of, values_of
 
 if TYPE_CHECKING:
+    import pyarrow.compute as pc
     from numpy.typing import NDArray
 
     from connectors.base import Cast
+else:
+    pc = Late("pyarrow.compute")
 
 _MICROS = {"s": 1_000_000, "ms": 1_000, "us": 1}
 _BIG = Context(prec=400)

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
+from etl.core.late import Late
 from etl.tensors.running import Reals, Wholes, new_block, seen, text_ends
 from etl.tensors.sampling import RowSample
 from etl.tensors.sums import CHUNK, RealSums, WholeSums, offsets_from
@@ -25,10 +25,13 @@ from etl.tensors.views import Column, bits_of, column_of, valid_of, values_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    import pyarrow.compute as pc
     from numpy.typing import NDArray
 
     from etl.core.earned import Calls
     from etl.core.schema import Field
+else:
+    pc = Late("pyarrow.compute")
 
 SAMPLE_ROWS, LATER_ROWS, EARLY_PARTS = 1024, 128, 64
 """Sampled rows of one part and split; of the parts after the first 64 fewer, so that thousands of parts fit."""

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from etl.core.errors import ConfigError, DataError
+from etl.core.late import Late
 from etl.core.schema import Field, Schema
 from etl.engine import frames
 from etl.transforms.base import listed
@@ -23,8 +23,12 @@ from etl.transforms.host import Values
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    import pyarrow.compute as pc
+
     from etl.transforms.base import Observer, State
     from etl.transforms.host import Rows
+else:
+    pc = Late("pyarrow.compute")
 
 DIGITS = Context(prec=DIGITS_OF_DECIMALS)
 WORDS = ("mean",)
