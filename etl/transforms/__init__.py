@@ -13,13 +13,17 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from etl.transforms.casts import Cast
     from etl.transforms.columns import NullIndicator, Rename, Select
+    from etl.transforms.dates import Age, Cyclic, DateParts
     from etl.transforms.decimals import DecimalScale
     from etl.transforms.fill import FillNull
     from etl.transforms.filters import DropNull, Filter
     from etl.transforms.scale import Standardize
 
 __all__ = [
+    "Age",
     "Cast",
+    "Cyclic",
+    "DateParts",
     "DecimalScale",
     "DropNull",
     "FillNull",
@@ -31,7 +35,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "Age": "dates",
     "Cast": "casts",
+    "Cyclic": "dates",
+    "DateParts": "dates",
     "DecimalScale": "decimals",
     "DropNull": "filters",
     "FillNull": "fill",
