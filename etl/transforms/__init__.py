@@ -12,41 +12,54 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from etl.transforms.casts import Cast
+    from etl.transforms.categorify import Categorify
     from etl.transforms.columns import NullIndicator, Rename, Select
     from etl.transforms.dates import Age, Cyclic, DateParts
     from etl.transforms.decimals import DecimalScale
     from etl.transforms.fill import FillNull
     from etl.transforms.filters import DropNull, Filter
+    from etl.transforms.lists import ListPad, ListPool, ListSlice
     from etl.transforms.scale import Standardize
+    from etl.transforms.texts import TextNormalize
 
 __all__ = [
     "Age",
     "Cast",
+    "Categorify",
     "Cyclic",
     "DateParts",
     "DecimalScale",
     "DropNull",
     "FillNull",
     "Filter",
+    "ListPad",
+    "ListPool",
+    "ListSlice",
     "NullIndicator",
     "Rename",
     "Select",
     "Standardize",
+    "TextNormalize",
 ]
 
 _HOMES = {
     "Age": "dates",
     "Cast": "casts",
+    "Categorify": "categorify",
     "Cyclic": "dates",
     "DateParts": "dates",
     "DecimalScale": "decimals",
     "DropNull": "filters",
     "FillNull": "fill",
     "Filter": "filters",
+    "ListPad": "lists",
+    "ListPool": "lists",
+    "ListSlice": "lists",
     "NullIndicator": "columns",
     "Rename": "columns",
     "Select": "columns",
     "Standardize": "scale",
+    "TextNormalize": "texts",
 }
 """Class → its module here."""
 
