@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     from etl.transforms.decimals import DecimalScale
     from etl.transforms.fill import FillNull
     from etl.transforms.filters import DropNull, Filter
+    from etl.transforms.hashes import HashBucket, HashCross
     from etl.transforms.lists import ListPad, ListPool, ListSlice
+    from etl.transforms.onehot import MultiHot, OneHot
     from etl.transforms.scale import Standardize
     from etl.transforms.texts import TextNormalize
 
@@ -32,10 +34,14 @@ __all__ = [
     "DropNull",
     "FillNull",
     "Filter",
+    "HashBucket",
+    "HashCross",
     "ListPad",
     "ListPool",
     "ListSlice",
+    "MultiHot",
     "NullIndicator",
+    "OneHot",
     "Rename",
     "Select",
     "Standardize",
@@ -43,6 +49,10 @@ __all__ = [
 ]
 
 _HOMES = {
+    "OneHot": "onehot",
+    "MultiHot": "onehot",
+    "HashCross": "hashes",
+    "HashBucket": "hashes",
     "Age": "dates",
     "Cast": "casts",
     "Categorify": "categorify",

@@ -16,9 +16,9 @@ from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Schema
 from etl.tensors.hashing import words_of
 from etl.tensors.split import key_column
-from etl.tensors.views import column_of, mask_of, values_of
+from etl.tensors.views import column_of, values_of
 from etl.transforms.base import listed
-from etl.transforms.counts import CountsOf, by_frequency, key_type, merged_counts
+from etl.transforms.counts import CountsOf, as_keys, by_frequency, key_type, merged_counts
 from etl.transforms.host import Values
 from etl.transforms.lookups import lookup_of
 
@@ -220,7 +220,7 @@ class Categorify:
 
     def _buckets(self, values: Values, field: Field) -> NDArray[np.int64]:
         """The bucket of each value that was never seen, from 0."""
-        array = _as_keys(values, self._key(field))
+        array = as_keys(values, self._key(field))
         encoded = array.dictionary_encode()
         words = words_of(key_column(encoded.dictionary)) % np.uint64(self.oov_buckets)
         return np.asarray(words.astype(np.int64)[values_of(encoded.indices, np.int32)])
@@ -233,18 +233,3 @@ def ids_of(vocab: pa.Table, /) -> NDArray[Any]:
         return np.zeros(0, np.int32)
     ids = values_of(column.chunk(0), np.int64)
     return ids if len(ids) and ids.max() >= 1 << 31 else ids.astype(np.int32)
-
-
-def _as_keys(values: Values, kind: Any) -> Any:
-    """Values that are present as an Arrow array of their key type."""
-    data = values.data
-    if not isinstance(data, np.ndarray):
-        return data if data.type == kind else data.cast(kind)
-    if pa.types.is_boolean(kind):
-        return mask_of(data)
-    if pa.types.is_floating(kind):
-        made = data.astype(np.float64) + 0.0
-        made[np.isnan(made)] = np.nan
-        return column_of(kind, made)
-    dtype = np.int32 if pa.types.is_date(kind) else np.uint64 if pa.types.is_uint64(kind) else np.int64
-    return column_of(kind, data.astype(dtype, copy=False))

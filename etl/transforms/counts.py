@@ -14,13 +14,14 @@ import pyarrow as pa
 from etl.core.errors import ConfigError
 from etl.core.schema import Schema
 from etl.engine.door import carried, carry
-from etl.tensors.views import bitmap_of, buffer_of, values_of
+from etl.tensors.views import bitmap_of, buffer_of, packed, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from etl.core.schema import Field
     from etl.tensors.views import Column
+    from etl.transforms.host import Values
 
 COMPACT: Final = 1 << 18
 """Counts of parts of parts are added up once there are so many of them."""
@@ -73,6 +74,22 @@ def keys_of(column: Column, field: Field, kind: pa.DataType, /) -> Column:
     return array if array.type == kind else array.cast(kind)
 
 
+def as_keys(values: Values, kind: Any, /) -> Column:
+    """Values of a step as an Arrow array of their key type; NULL stays NULL."""
+    data = values.data
+    if not isinstance(data, np.ndarray):
+        return data if data.type == kind else data.cast(kind)
+    valid = None if not values.nulls else packed(values.present)
+    if pa.types.is_boolean(kind):
+        return pa.Array.from_buffers(kind, len(data), [valid, packed(data)])
+    if pa.types.is_floating(kind):
+        made = data.astype(np.float64) + 0.0
+        made[np.isnan(made)] = np.nan
+        return pa.Array.from_buffers(kind, len(data), [valid, buffer_of(made)])
+    dtype = np.int32 if pa.types.is_date(kind) else np.uint64 if pa.types.is_uint64(kind) else np.int64
+    return pa.Array.from_buffers(kind, len(data), [valid, buffer_of(data.astype(dtype, copy=False))])
+
+
 def canonical(column: Column, /) -> Column:
     """Floats of which equal ones have equal bits."""
     values = values_of(column, np.float64) + 0.0
@@ -88,8 +105,12 @@ class CountsOf:
 
     def take(self, rows: pa.RecordBatch, /) -> None:
         """The next rows."""
-        for name, one in self._columns.items():
-            one.take(rows.column(rows.schema.get_field_index(name)))
+        for name in self._columns:
+            self.add(name, rows.column(rows.schema.get_field_index(name)))
+
+    def add(self, name: str, column: Column, /) -> None:
+        """The next values of one column."""
+        self._columns[name].take(column)
 
     def state(self) -> dict[str, Counts]:
         """Column → its counts."""
