@@ -9,7 +9,6 @@ from etl.cli import output, process
 from etl.tensors import erase as erasure
 from etl.tensors import operations
 from etl.tensors.dataset import open_dataset
-from etl.tensors.difference import diff as difference
 from etl.tensors.page import write_page
 from etl.tensors.showing import bars, lineage, looks
 from etl.transforms.preprocessor import lines, loaded, saved_plan
@@ -19,7 +18,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from etl.tensors.dataset import Dataset
-    from etl.tensors.difference import Difference
     from etl.tensors.manifest import Manifest
     from etl.tensors.showing import Look
     from etl.tensors.verify import Verify
@@ -39,8 +37,6 @@ STORED = ("name", "nullable", "arrow_type", "source_type", "nulls")
 
 LOOK = ("column", "NULL", "least", "most", "mean", "deviation", "distinct", "spread or most frequent")
 """Of a column's values."""
-CHANGED = {"NULL": "null", "least": "least", "most": "most", "mean": "mean", "distinct": "distinct"}
-"""Of them, what `diff` prints, and where it is known; `--json` prints all statistics."""
 
 
 def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool, debug: bool) -> None:
@@ -65,19 +61,19 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
         output.emit_json(summary)
         return
     for key in HEAD:
-        output.text(f"{key.replace('_', ' ')}: {_said(key, summary.get(key))}")
+        output.text(f"{key.replace('_', ' ')}: {output.said(key, summary.get(key))}")
     tables = TABLES if summary.get("tensors") else TABLES | {"columns": STORED}
     for key, names in tables.items():
         rows = cast("list[dict[str, object]]", summary.get(key) or [])
         if rows:
-            kept = [name for name in names if any(_said(name, row.get(name)) for row in rows)]
+            kept = [name for name in names if any(output.said(name, row.get(name)) for row in rows)]
             output.text()
             output.table(
                 [name.replace("_", " ") for name in kept],
-                [[_said(name, row.get(name)) for name in kept] for row in rows],
+                [[output.said(name, row.get(name)) for name in kept] for row in rows],
                 right=("nulls",),
             )
-    _draw(LOOK, _looked(found.manifest), right=LOOK[1:-1])
+    output.section(LOOK, _looked(found.manifest), right=LOOK[1:-1])
     output.text()
     for what, words in lineage(found.manifest):
         output.text(f"{what}: {' '.join(words.split())}")
@@ -123,51 +119,6 @@ def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:
         version = f"version {said.get('version', '?')}"
         rows = output.counted(len(found), "row")
         output.text(f"{path}: {version} is whole ({rows}, every file compared by {level})")
-
-
-def diff(path: str, /, *, first: int | None, second: int | None, as_json: bool, debug: bool) -> None:
-    """Print how two versions differ.
-
-    Raises:
-        DatasetError: There is no dataset, or no such version.
-    """
-    process.prepare(None, debug=debug)
-    found = difference(path, first, second)
-    if as_json:
-        output.emit_json(found.as_json())
-        return
-    old, new = found.versions
-    output.text(f"{path}: version {old} to {new}{', the same rows and columns' if found.same else ''}")
-    for name, (before, after) in found.recipes.items():
-        if name.endswith("sha256"):
-            continue  # what is behind them is shown below
-        output.text(f"{name.replace('_', ' ')}: {_said(name, before)} -> {_said(name, after)}")
-    _draw(("split", f"rows in {old}", f"rows in {new}", "change"), _splits(found))
-    files = [(kind, output.count(n), output.bytes_text(size)) for kind, (n, size) in found.files.items()]
-    _draw(("data files", "count", "size"), files)
-    schema = [(n, "", "", "added") for n in found.added] + [(n, "", "", "removed") for n in found.removed]
-    schema += [
-        (name, key.replace("_", " "), _said(key, before), _said(key, after))
-        for name, column in found.changed.items()
-        for key, (before, after) in column.items()
-    ]
-    _draw(("column", "field", str(old), str(new)), schema)
-    was, now = (open_dataset(path, version, verify="none").manifest for version in found.versions)
-    _draw(("column", "split", *CHANGED), [row for split in found.rows for row in _changes(was, now, split)])
-
-
-def _changes(old: Manifest, new: Manifest, split: str) -> list[tuple[str, ...]]:
-    """Of each column whose values in a split look otherwise, what did, from old to new."""
-    before = {look.name: look for look in looks(old, split)}
-    rows: list[tuple[str, ...]] = []
-    for look in looks(new, split):
-        was = before.get(look.name)
-        if was is None:
-            continue
-        pairs = [(str(getattr(was, key)), str(getattr(look, key))) for key in CHANGED.values()]
-        if any(a != b for a, b in pairs):
-            rows.append((look.name, split, *(f"{a or '-'} -> {b or '-'}" if a != b else "" for a, b in pairs)))
-    return rows
 
 
 def rollback(path: str, /, *, version: int | None, as_json: bool, debug: bool) -> None:
@@ -266,10 +217,6 @@ def _published(manifest: Manifest) -> dict[str, object]:
     }
 
 
-def _splits(found: Difference) -> list[tuple[str, ...]]:
-    return [(n, output.count(a), output.count(b), f"{b - a:+d}") for n, (a, b) in found.rows.items()]
-
-
 def _looked(manifest: Manifest) -> list[tuple[str, ...]]:
     """Of each column its values in one line."""
     return [
@@ -293,24 +240,3 @@ def _spread(look: Look) -> str:
     else:
         drawn = ", ".join(f"{value or repr(value)} {100 * share:.0f}%" for value, share in look.top[:3])
     return f"{drawn} {look.special}".strip()
-
-
-def _draw(head: Sequence[str], rows: Sequence[Sequence[str]], *, right: Sequence[str] = ()) -> None:
-    if rows:
-        output.text()
-        counts = ("count", "size", "change", *(h for h in head if h.startswith("rows in ")))
-        output.table(head, rows, right=(*right, *counts))
-
-
-def _said(key: str, value: object) -> str:
-    if key == "bytes" and isinstance(value, int):
-        return output.bytes_text(value)
-    if key in ("rows", "nulls", "files", "partitions") and isinstance(value, int):
-        return output.count(value)
-    if isinstance(value, dict):
-        return ", ".join(f"{name} {_said('rows', one)}" for name, one in value.items() if one is not None)
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return "" if value is None else str(value)

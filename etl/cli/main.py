@@ -364,13 +364,44 @@ def dataset_diff(
     first: Annotated[int | None, typer.Argument(help="A version (default: the parent of B).", metavar="A")] = None,
     second: Annotated[int | None, typer.Argument(help="A version (default: the current one).", metavar="B")] = None,
     *,
+    max_psi: Annotated[
+        float | None, typer.Option("--max-psi", help="Population stability index of a column: 0.1 small, 0.25 large.")
+    ] = None,
+    max_null_change: Annotated[
+        float | None, typer.Option("--max-null-change", help="Change of the share of NULL, or of NaN: 0 to 1.")
+    ] = None,
+    max_mean_shift: Annotated[
+        float | None, typer.Option("--max-mean-shift", help="Change of the mean, in standard deviations of A.")
+    ] = None,
+    max_spread_ratio: Annotated[
+        float | None, typer.Option("--max-spread-ratio", help="Larger standard deviation over the smaller: from 1.")
+    ] = None,
+    max_new_categories: Annotated[
+        int | None, typer.Option("--max-new-categories", help="Values of a column that only B has.")
+    ] = None,
+    max_gone_categories: Annotated[
+        int | None, typer.Option("--max-gone-categories", help="Values of a column that only A has.")
+    ] = None,
+    column: Annotated[
+        list[str] | None,
+        typer.Option("--column", help="Hold only this column to the limits (repeatable).", metavar="NAME"),
+    ] = None,
     as_json: JSON = False,
     debug: DEBUG = False,
 ) -> None:
-    """Compare two versions: columns, files, rows, statistics."""
-    from etl.cli import dataset as command
+    """Compare two versions: columns, files, rows, statistics, drift. Exit 4 where a limit is passed."""
+    from etl.cli import drift as command
+    from etl.tensors.drift import Limits
 
-    command.diff(path, first=first, second=second, as_json=as_json, debug=debug)
+    limits = Limits(
+        psi=max_psi,
+        null_change=max_null_change,
+        mean_shift=max_mean_shift,
+        spread_ratio=max_spread_ratio,
+        new_categories=max_new_categories,
+        gone_categories=max_gone_categories,
+    )
+    command.diff(path, limits, column or (), first=first, second=second, as_json=as_json, debug=debug)
 
 
 @dataset.command("rollback", cls=Once)

@@ -114,6 +114,29 @@ def table(
         sys.stdout.write("  ".join(aligned).rstrip() + "\n")
 
 
+def section(head: Sequence[str], rows: Sequence[Sequence[str]], /, *, right: Sequence[str] = ()) -> None:
+    """An empty line and a table, where there are rows; columns of counts are aligned to the right."""
+    if rows:
+        text()
+        counts = ("count", "size", "change", *(h for h in head if h.startswith("rows in ")))
+        table(head, rows, right=(*right, *counts))
+
+
+def said(key: str, value: object, /) -> str:
+    """A value of a summary under that key, in words."""
+    if key == "bytes" and isinstance(value, int):
+        return bytes_text(value)
+    if key in ("rows", "nulls", "files", "partitions") and isinstance(value, int):
+        return count(value)
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {said('rows', one)}" for name, one in value.items() if one is not None)
+    if isinstance(value, list | tuple):
+        return ", ".join(map(str, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "" if value is None else str(value)
+
+
 def _draw(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: set[str]) -> None:
     from rich.console import Console
     from rich.table import Table

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
+from etl.tensors.drift import drift_of
 from etl.tensors.manifest import integer
 from etl.tensors.places import place_of
 from etl.tensors.versions import required, version_of
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
+    from etl.tensors.drift import ColumnDrift
     from etl.tensors.manifest import Manifest
 
 COMPARED = ("role", "kind", "dtype", "nullable", "tensor", "index", "shape", "arrow_type", "source_type")
@@ -36,6 +38,7 @@ class Difference:
         files: "kept", "added" and "removed" → how many, and their bytes.
         paths: "added" and "removed" → paths.
         statistics: Column → split → name → both values, where they differ.
+        drift: How the values of every column that both have differ, split by split.
     """
 
     path: str
@@ -48,6 +51,7 @@ class Difference:
     files: Mapping[str, tuple[int, int]]
     paths: Mapping[str, Sequence[str]]
     statistics: Mapping[str, Mapping[str, Mapping[str, tuple[object, object]]]]
+    drift: tuple[ColumnDrift, ...] = ()
 
     @property
     def same(self) -> bool:
@@ -76,6 +80,7 @@ class Difference:
             "statistics": {
                 n: {s: {k: list(v) for k, v in one.items()} for s, one in c.items()} for n, c in self.statistics.items()
             },
+            "drift": [one.as_json() for one in self.drift],
         }
 
 
@@ -124,6 +129,7 @@ def _difference(path: str, old: Manifest, new: Manifest) -> Difference:
         files={k: (len(v), sum((before | after)[p] for p in v)) for k, v in sides.items()},
         paths={k: sides[k] for k in ("added", "removed")},
         statistics={n: s for n in both if (s := _statistics(was[n], now[n]))},
+        drift=drift_of(old.document, new.document),
     )
 
 

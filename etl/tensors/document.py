@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from etl.core.canonical import canonical_json
 from etl.tensors import manifest as documents
-from etl.tensors.drift import drift, joined_columns
+from etl.tensors.appended import drift, joined_columns
 from etl.tensors.encode import MAPPED
 from etl.tensors.formats import tfrecord
 from etl.tensors.leaks import leak_checks, leak_warnings

@@ -1,117 +1,293 @@
-"""Rows appended to a dataset: its columns together with the new ones, and where the new ones are not like the old."""
+"""How the values of two versions differ, by column and split, and limits on that; only manifests are read.
+
+Where two versions were prepared by different fits, what their steps wrote has other meanings: then the values as they
+went into the steps are compared instead.
+"""
 
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, fields, replace
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
 
+from etl.core.errors import ConfigError
+from etl.core.schema import nearest
 from etl.tensors.manifest import integer
+from etl.tensors.psi import lists_all, stability
 from etl.tensors.summary import combined
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-FEWEST = 100
-"""Values on both sides, below which nothing is said of means and shares."""
-NULL_SHARE = 0.1
-"""The share of absent values differs by more."""
-DEVIATIONS = 0.5
-"""The means differ by more standard deviations, the larger of both."""
-SCALE = 2.0
-"""The standard deviation is more than so many times the other, and the middle half of the values is as much wider."""
-DISTANCE = 0.2
-"""Half the sum of the differences of the shares of all values (total variation), where both sides list all of them."""
-CHANCE = 4.0
-"""Limits are wider by so many standard errors: few rows of one source differ by chance alone."""
-_PASSING = frozenset({"timestamp", "date"})
-_NAMING = frozenset({"key", "split_key"})
+    from etl.tensors.psi import Stability
+
+NAMING: Final = frozenset({"key", "split_key"})
+PASSING: Final = frozenset({"timestamp", "date"})
 """New rows have new keys and later times: that is no drift."""
+GIVEN: Final = "given"
+"""Stands for a split where the values are those before the first step of `prepare`, of all rows."""
+_CATEGORIES: Final = frozenset({"text", "categorical", "bool", "integer", "decimal"})
 
 
-def joined_columns(
-    old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], old_rows: Mapping[str, int], /
-) -> list[dict[str, object]]:
-    """`columns[]` of old and new rows together: what was counted is added, statistics are merged.
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What may differ; None: anything. A value at its limit is within it.
+
+    Attributes:
+        psi: Of the population stability index.
+        null_change: Of the change of the share of rows that are NULL, and of those that are NaN, from 0 to 1.
+        mean_shift: Of the change of the mean, in standard deviations of the old version.
+        spread_ratio: Of the larger standard deviation over the smaller one, at least 1.
+        new_categories: Of values that only the new version has.
+        gone_categories: Of values that only the old version has.
+    """
+
+    psi: float | None = None
+    null_change: float | None = None
+    mean_shift: float | None = None
+    spread_ratio: float | None = None
+    new_categories: int | None = None
+    gone_categories: int | None = None
+
+    def __post_init__(self) -> None:
+        for one in fields(self):
+            limit = getattr(self, one.name)
+            least = 1 if one.name == "spread_ratio" else 0
+            if limit is not None and not limit >= least:
+                raise ConfigError(f"the limit {one.name} is {limit}", hint=f"Give a number of at least {least}.")
+
+    @property
+    def given(self) -> bool:
+        """Whether there is any."""
+        return any(getattr(self, one.name) is not None for one in fields(self))
+
+
+@dataclass(frozen=True, slots=True)
+class Excess:
+    """A measure beyond its limit.
+
+    Attributes:
+        column: The column.
+        split: The split.
+        measure: A field of `Limits`.
+        value: What it is.
+        limit: What it may be.
+    """
+
+    column: str
+    split: str
+    measure: str
+    value: float
+    limit: float
+
+    def __str__(self) -> str:
+        """In words."""
+        side = "" if self.split == "all" else f" of {self.split}"
+        return f"column {self.column}{side}: {self.measure} {self.value:.4g}, the limit is {self.limit:g}"
+
+    def as_json(self) -> dict[str, object]:
+        """As JSON values; a value that is not finite is a word."""
+        return {one.name: plain(getattr(self, one.name)) for one in fields(self)}
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnDrift:
+    """How a column's values in one split differ. Pairs are (old, new).
+
+    Attributes:
+        column: The column.
+        split: The split; "all" where the versions have other splits, "given": as the values went into the steps.
+        passing: Whether it is a key, a time or a running number: new rows have new ones, which is no drift.
+        rows: Rows, absent values among them.
+        null: Share of the rows that are NULL.
+        nan: Share of the rows that are NaN.
+        mean: Of the finite values; None where there are none, or none that are numbers.
+        deviation: The standard deviation (divided by n).
+        appeared, gone: Values that only one side has, as far as both list them.
+        new_categories, gone_categories: How many, at least; None where too little is known.
+        stability: The population stability index; None where too little is known.
+    """
+
+    column: str
+    split: str
+    passing: bool
+    rows: tuple[int, int]
+    null: tuple[float, float]
+    nan: tuple[float, float]
+    mean: tuple[float, float] | None
+    deviation: tuple[float, float] | None
+    appeared: tuple[object, ...]
+    gone: tuple[object, ...]
+    new_categories: int | None
+    gone_categories: int | None
+    stability: Stability | None
+
+    @property
+    def psi(self) -> float | None:
+        """The population stability index."""
+        return None if self.stability is None else self.stability.value
+
+    @property
+    def null_change(self) -> float:
+        """The larger change of the two shares."""
+        return max(abs(self.null[1] - self.null[0]), abs(self.nan[1] - self.nan[0]))
+
+    @property
+    def mean_shift(self) -> float | None:
+        """The change of the mean in old standard deviations; infinite where all old values were equal."""
+        if self.mean is None or self.deviation is None:
+            return None
+        apart = abs(self.mean[1] - self.mean[0])
+        return apart if math.isnan(apart) or not apart else apart / self.deviation[0] if self.deviation[0] else math.inf
+
+    @property
+    def spread_ratio(self) -> float | None:
+        """The larger standard deviation over the smaller one; infinite where only one side's values are all equal."""
+        if self.deviation is None:
+            return None
+        low, high = sorted(self.deviation)
+        return 1.0 if low == high else high / low if low else math.inf
+
+    def as_json(self) -> dict[str, object]:
+        """As JSON values; values that are not finite are words."""
+        found = {one.name: plain(getattr(self, one.name)) for one in fields(self) if one.name != "stability"}
+        found |= {name: plain(getattr(self, name)) for name in ("null_change", "mean_shift", "spread_ratio")}
+        return found | ({"psi": None} if self.stability is None else plain(self.stability.as_json()))
+
+
+def plain(value: Any, /) -> Any:
+    """A value as JSON has it: tuples are lists, numbers that are not finite are words."""
+    if isinstance(value, dict):
+        return {name: plain(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return repr(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def drift_of(old: Mapping[str, Any], new: Mapping[str, Any], /) -> tuple[ColumnDrift, ...]:
+    """The drift of every column that both versions have with the same role and kind, split by split.
 
     Args:
-        old: `columns[]` of the version that is appended to.
-        new: Those of the new rows, in the same order.
-        old_rows: Split → rows of the old version. A split whose old rows have no statistics has none afterwards.
+        old: A manifest's document: its `columns`, `given`, `fit` and `splits`.
+        new: Another's.
     """
-    return [_joined(a, b, old_rows) for a, b in zip(old, new, strict=True)]
+    fits = [(one.get("fit") or {}).get("fit_id") for one in (old, new)]
+    found = [
+        drifted
+        for was, now in _both(old.get("columns") or (), new.get("columns") or ())
+        if fits[0] == fits[1] or not (was.get("transforms") or now.get("transforms"))
+        for drifted in _drifts(was, now)
+    ]
+    found += [
+        replace(drifted, split=GIVEN)
+        for was, now in _both(old.get("given") or (), new.get("given") or ())
+        for drifted in _drifts(was, now)
+    ]
+    return tuple(found)
 
 
-def _joined(old: Mapping[str, Any], new: Mapping[str, Any], old_rows: Mapping[str, int]) -> dict[str, object]:
-    made: dict[str, object] = {**old, **new}
-    was, now = old.get("null") or {}, new["null"]
-    made["null"] = {**now, "count": integer(was.get("count", 0)) + integer(now["count"])}
-    was, now = old.get("cast") or {}, new["cast"]
-    made["cast"] = {
-        **now,
-        **{key: integer(was.get(key, 0)) + integer(now[key]) for key in ("n_rounded", "n_saturated")},
-        "max_abs_error": max(float(was.get("max_abs_error", 0.0)), float(now["max_abs_error"])),
-    }
-    special = dict(old.get("special") or {})
-    for reason, count in (new.get("special") or {}).items():
-        special[reason] = integer(special.get(reason, 0)) + integer(count)
-    made["special"] = special
-    met = (old.get("prepared") or {}).get("all") or {}, (new.get("prepared") or {}).get("all") or {}
-    if any(met):
-        both = {what: sum(integer(one.get(what, 0)) for one in met) for what in {**met[0], **met[1]}}
-        made["prepared"] = {"all": both}
-    was, now = old.get("stats") or {}, new["stats"]
-    stats = {s: combined(str(new["kind"]), was[s], one) if s in was else one for s, one in now.items()}
-    made["stats"] = {s: one for s, one in stats.items() if s in was or not old_rows.get(s)}
-    was, now = old.get("ragged"), new.get("ragged")
-    if was and now:
-        known = [one["max_len"] for one in (was, now) if one["max_len"] is not None]
-        cut = integer(was["truncated_rows"]) + integer(now["truncated_rows"])
-        made["ragged"] = {**now, "max_len": max(known, default=None), "truncated_rows": cut}
-    return made
+def beyond(drifts: Sequence[ColumnDrift], limits: Limits, columns: Sequence[str] = (), /) -> tuple[Excess, ...]:
+    """What passes its limit.
 
+    Args:
+        drifts: Of two versions.
+        limits: What may differ.
+        columns: Only these are held to the limits; none: all but keys, times and running numbers.
 
-def drift(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], /) -> list[dict[str, object]]:
-    """Warnings `drift` on the columns whose new values differ from the old ones by more than the limits above.
-
-    Keys and times are left out: those of new rows are new.
+    Raises:
+        ConfigError: A column is in none of `drifts`, so that it would be held to nothing.
     """
-    before = {str(one["name"]): one for one in old}
-    found: list[dict[str, object]] = []
+    known = dict.fromkeys(one.column for one in drifts)
+    for name in columns:
+        if name not in known:
+            hint = nearest(name, list(known), what="columns") or "Both versions must have it, with statistics."
+            raise ConfigError(f"there is nothing to compare of column {name}", hint=hint)
+    held = [one for one in drifts if (one.column in columns if columns else not one.passing)]
+    return tuple(excess for one in held for excess in _excess(one, limits))
+
+
+def _excess(drifted: ColumnDrift, limits: Limits) -> Iterator[Excess]:
+    for one in fields(limits):
+        limit, value = getattr(limits, one.name), getattr(drifted, one.name)
+        # A measure that is no number passes no limit, and is not within one either.
+        if limit is not None and value is not None and not value <= limit:
+            yield Excess(drifted.column, drifted.split, one.name, value, limit)
+
+
+def _both(
+    old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]
+) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
+    """Columns of one name, role and kind; a column may be there twice, as a feature and as a key."""
+    before = {(one["name"], one.get("role"), one["kind"]): one for one in old}
     for column in new:
-        name = str(column["name"])
-        if column["role"] in _NAMING or column["kind"] in _PASSING or name not in before:
-            continue
-        was, now = before[name].get("stats") or {}, column.get("stats") or {}
-        if column["kind"] == "integer" and _goes_on(was.values(), now.values()):
-            continue
-        for split in now:
-            if split in was:
-                side = "" if split == "all" else f" of {split}"
-                text = "; ".join(_differences(was[split], now[split]))
-                if text:
-                    said = f"column {name}{side}: the appended rows differ from those before: {text}"
-                    found.append({"code": "drift", "column": name, "split": split, "text": said})
-    return found
+        was = before.get((column["name"], column.get("role"), column["kind"]))
+        if was is not None:
+            yield was, column
 
 
-def _differences(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    rows = [integer(one["count"]) + integer(one["null"]) for one in (old, new)]
-    if min(rows) < FEWEST:
+def _drifts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[ColumnDrift]:
+    kind = str(new["kind"])
+    was, now = dict(old.get("stats") or {}), dict(new.get("stats") or {})
+    if not was or not now:
         return
-    shares = [integer(one["null"]) / all_ for one, all_ in zip((old, new), rows, strict=True)]
-    if abs(shares[0] - shares[1]) > NULL_SHARE + CHANCE * _error(sum(integer(one["null"]) for one in (old, new)), rows):
-        yield f"{shares[1]:.1%} NULL, {shares[0]:.1%} before"
-    if min(integer(old["count"]), integer(new["count"])) < FEWEST:
-        return
-    if old["mean"] is not None and new["mean"] is not None:
-        yield from _moved(old, new)
-    if all(one["distinct"] is not None and len(one["top"]) == integer(one["distinct"]) for one in (old, new)):
-        distance, chance = _distance(old, new)
-        if distance > DISTANCE + chance:
-            yield f"values are shared out otherwise (distance {distance:.2f}, of at most 1)"
+    passing = new.get("role") in NAMING or kind in PASSING
+    passing = passing or (kind == "integer" and goes_on(was.values(), now.values()))
+    if set(was) != set(now):
+        was, now = ({"all": reduce(lambda a, b: combined(kind, a, b), side.values())} for side in (was, now))
+    for split, before in was.items():
+        yield _drift(new, split, passing=passing, old=before, new=now[split])
 
 
-def _goes_on(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]) -> bool:
+def _drift(
+    column: Mapping[str, Any], split: str, *, passing: bool, old: Mapping[str, Any], new: Mapping[str, Any]
+) -> ColumnDrift:
+    sides = (old, new)
+    rows = integer(old["count"]) + integer(old["null"]), integer(new["count"]) + integer(new["null"])
+    means = [one["mean"] for one in sides]
+    known = None not in means
+    kind = str(column["kind"])
+    appeared, gone, new_count, gone_count = _categories(old, new) if kind in _CATEGORIES else ((), (), None, None)
+    return ColumnDrift(
+        column=str(column["name"]),
+        split=split,
+        passing=passing,
+        rows=rows,
+        null=_of(sides, "null", rows),
+        nan=_of(sides, "nan", rows),
+        mean=(float(means[0]), float(means[1])) if known else None,
+        deviation=(deviation(old), deviation(new)) if known else None,
+        appeared=appeared,
+        gone=gone,
+        new_categories=new_count,
+        gone_categories=gone_count,
+        stability=stability(kind, old, new),
+    )
+
+
+def _of(sides: Sequence[Mapping[str, Any]], key: str, rows: tuple[int, int]) -> tuple[float, float]:
+    first, second = (integer(one[key]) / max(1, all_) for one, all_ in zip(sides, rows, strict=True))
+    return first, second
+
+
+def _categories(
+    old: Mapping[str, Any], new: Mapping[str, Any]
+) -> tuple[tuple[object, ...], tuple[object, ...], int | None, int | None]:
+    """Values that only the new side has, that only the old side has, and how many of each there are at least."""
+    sides = [[value for value, _ in one["top"]] for one in (old, new)]
+    found: list[tuple[tuple[object, ...], int | None]] = []
+    for mine, its, listed, other in ((new, old, sides[1], sides[0]), (old, new, sides[0], sides[1])):
+        if not lists_all(its):
+            found.append(((), None))
+            continue
+        alone = tuple(value for value in listed if value not in other)
+        # Of a side that does not list all values, as many are new as it has more.
+        more = 0 if lists_all(mine) or mine["distinct"] is None else integer(mine["distinct"]) - len(other)
+        found.append((alone, max(len(alone), more)))
+    return found[0][0], found[1][0], found[0][1], found[1][1]
+
+
+def goes_on(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]], /) -> bool:
     """Whether these are running numbers that go on: no value twice, and all new ones beyond all old ones."""
     sides = [[one for one in side if integer(one["count"])] for side in (old, new)]
     if not all(sides) or any(one["distinct"] != one["count"] for side in sides for one in side):
@@ -119,52 +295,7 @@ def _goes_on(old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]])
     return max(integer(one["max"]) for one in sides[0]) < min(integer(one["min"]) for one in sides[1])
 
 
-def _error(hits: int, rows: Sequence[int]) -> float:
-    """The standard error of the difference of two shares, given the hits of both together and the rows of each."""
-    share = hits / sum(rows)
-    return math.sqrt(share * (1 - share) * sum(1 / n for n in rows))
-
-
-def _moved(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[str]:
-    means = [float(one["mean"]) for one in (old, new)]
-    spreads = [deviation(one) for one in (old, new)]
-    if not all(map(math.isfinite, (*means, *spreads))):
-        return
-    counts = [integer(one["count"]) for one in (old, new)]
-    limit = max(DEVIATIONS, CHANCE * math.sqrt(sum(1 / n for n in counts)))
-    wider = SCALE * (1 + CHANCE / math.sqrt(min(counts)))
-    # A few far values, as heavy tails have them, move the deviation but not the middle.
-    middles = [_middle(one) for one in (old, new)]
-    if abs(means[1] - means[0]) > limit * max(spreads):
-        yield f"mean {means[1]:.6g}, {means[0]:.6g} before (standard deviation {spreads[0]:.6g})"
-    elif max(spreads) > wider * min(spreads) and (None in middles or _apart(middles, wider)):
-        yield f"standard deviation {spreads[1]:.6g}, {spreads[0]:.6g} before"
-
-
-def _middle(stats: Mapping[str, Any]) -> float | None:
-    """From the first quartile to the third."""
-    found = stats["quantiles"]
-    ends = [float(found[q]) for q in ("0.25", "0.75") if q in found]
-    return ends[1] - ends[0] if len(ends) == 2 and all(map(math.isfinite, ends)) else None
-
-
-def _apart(widths: Sequence[float | None], times: float) -> bool:
-    known = [one for one in widths if one is not None]
-    return max(known) > times * min(known)
-
-
 def deviation(stats: Mapping[str, Any], /) -> float:
     """The standard deviation (of all, not of a sample: divided by n)."""
     finite = integer(stats["count"]) - integer(stats["nan"]) - integer(stats["inf"])
     return math.sqrt(float(stats["m2"]) / finite) if finite else 0.0
-
-
-def _distance(old: Mapping[str, Any], new: Mapping[str, Any]) -> tuple[float, float]:
-    """Half the sum of the differences of all shares, and what chance alone may well make of it."""
-    rows = [integer(one["count"]) for one in (old, new)]
-    found = [{value: integer(n) for value, n in one["top"]} for one in (old, new)]
-    values = {*found[0], *found[1]}
-    apart = sum(abs(found[0].get(v, 0) / rows[0] - found[1].get(v, 0) / rows[1]) for v in values) / 2
-    # Of a normal variable the mean distance from its mean is 0.8 standard errors; a quarter more, for luck.
-    chance = sum(_error(sum(side.get(v, 0) for side in found), rows) for v in values) / 2
-    return apart, chance

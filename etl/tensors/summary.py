@@ -21,7 +21,11 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
-QUANTILES = (0.01, 0.05, 0.25, 0.5, 0.75, 0.95, 0.99)
+QUANTILES = (
+    *(0.01, 0.05, 0.1, 0.15, 0.2, 0.25, 0.3, 0.35, 0.4, 0.45, 0.5),
+    *(0.55, 0.6, 0.65, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 0.99),
+)
+"""Twentieths, so that the tenths of one version are found among the values of another."""
 TOP = 20
 """Most frequent values that are listed; all values, where there are no more."""
 BINS = 16

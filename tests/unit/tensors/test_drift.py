@@ -1,127 +1,230 @@
-"""Rows appended to a dataset: one set of columns, and a word where the new rows are not like the old."""
+"""Drift of two versions: every measure against plain Python on all values, and limits that are passed or not."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+import math
+from collections import Counter
+from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from etl import open_dataset
-from etl.tensors.manifest import integer
-from etl.tensors.options import WriteOptions
-from tests.datasets import export
+from etl.core.errors import ConfigError
+from etl.core.schema import Field
+from etl.tensors.drift import ColumnDrift, Limits, beyond, drift_of
+from etl.tensors.psi import psi, stability
+from etl.tensors.stats import PartStats
+from etl.tensors.summary import combined, summary
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
-ROWS = 400
+COUNTS = st.lists(st.integers(0, 10_000), min_size=1, max_size=20)
 
 
-def table(*, shift: float = 0.0, words: str = "ab", nulls: int = 20, start: int = 0) -> pa.Table:
-    rng = np.random.default_rng(1)
-    values = rng.normal(shift, 1.0, ROWS)
-    return pa.table(
-        {
-            "id": pa.array(np.arange(start, start + ROWS)),
-            "value": pa.array([None if i % nulls == 0 else float(v) for i, v in enumerate(values)]),
-            "word": pa.array([words[i % len(words)] for i in range(ROWS)]),
-            "tags": pa.array([[1] * (i % 4) for i in range(ROWS)]),
-        }
+def stats(column: pa.Array, parts: int = 1) -> dict[str, Any]:
+    """The statistics of a column, cut into so many parts."""
+    found = []
+    for part in range(parts):
+        one = PartStats([Field("v", column.type, nullable=True)], part)
+        rows = column[part::parts] if parts == 1 else column.take(pa.array(np.arange(part, len(column), parts)))
+        one.take(pa.RecordBatch.from_arrays([rows], names=["v"]))
+        found.append(one.done()["v"])
+    return summary(column.type, found)
+
+
+def column(values: pa.Array, *, kind: str, role: str = "feature", split: str = "all", **more: object) -> dict[str, Any]:
+    return {"name": "v", "role": role, "kind": kind, "stats": {split: stats(values)}, **more}
+
+
+def drifted(old: pa.Array, new: pa.Array, kind: str, role: str = "feature") -> ColumnDrift:
+    (one,) = drift_of(
+        {"columns": [column(old, kind=kind, role=role)]}, {"columns": [column(new, kind=kind, role=role)]}
     )
+    return one
 
 
-def appended(folder: Path, first: pa.Table, *more: pa.Table) -> list[dict[str, Any]]:
-    """The warnings on drift of the last of several exports."""
-    options = WriteOptions(key=("id",))
-    published = export(folder, first, 2, fmt="safetensors", options=options)
-    for number, one in enumerate(more):
-        published = export(folder, one, 2, fmt="safetensors", options=options, mode="append", run_id=f"a{number}")
-    assert list(published.warnings) == open_dataset(folder).manifest.document["warnings"]
-    return [dict(w) for w in published.warnings if w["code"] == "drift"]
+@given(COUNTS, st.data())
+def test_the_index_is_what_its_formula_says(old: list[int], data: st.DataObject) -> None:
+    new = data.draw(st.lists(st.integers(0, 10_000), min_size=len(old), max_size=len(old)))
+    found = psi(old, new)
+    assert found >= 0
+    assert found == pytest.approx(psi(new, old), rel=1e-12, abs=1e-15)
+    assert psi(old, old) == 0
+    if sum(old) and sum(new):
+        plain = 0.0
+        for a, b in zip(old, new, strict=True):
+            if a + b:
+                p, q = max(a, 0.5) / sum(old), max(b, 0.5) / sum(new)
+                plain += (q - p) * (math.log(q) - math.log(p))
+        assert found == pytest.approx(plain, rel=1e-9, abs=1e-12)
 
 
-def test_appended_rows_are_counted_with_the_old_ones(tmp_path: Path) -> None:
-    assert appended(tmp_path / "two", table(), table(start=ROWS, nulls=25)) == []
-    export(tmp_path / "one", pa.concat_tables([table(), table(start=ROWS, nulls=25)]), 2, fmt="safetensors",
-           options=WriteOptions(key=("id",)))  # fmt: skip
-    two, one = (open_dataset(tmp_path / name).manifest for name in ("two", "one"))
-    for mine, its in zip(two.columns, one.columns, strict=True):
-        assert mine["null"] == its["null"]
-        assert mine["ragged"] == its["ragged"]
-        (stats,), (other,) = mine["stats"].values(), its["stats"].values()  # type: ignore[attr-defined]
-        for key in ("count", "null", "nan", "inf", "min", "max"):
-            assert stats[key] == other[key], (mine["name"], key)
-        if mine["name"] == "word":
-            assert stats["top"] == other["top"]
-    null: Any = two.columns[1]["null"]
-    assert integer(null["count"]) == 20 + 16
-    tags: Any = two.columns[3]["ragged"]
-    assert tags["max_len"] == 3
+@given(st.integers(1, 500), st.integers(1, 20))
+def test_more_rows_of_the_same_shares_are_no_change(rows: int, times: int) -> None:
+    old = [rows, 2 * rows, 3 * rows]
+    assert psi(old, [times * n for n in old]) == pytest.approx(0, abs=1e-12)
 
 
-def test_rows_that_are_not_like_the_old_are_told(tmp_path: Path) -> None:
-    (moved,) = appended(tmp_path / "mean", table(), table(shift=2.0, start=ROWS))
-    assert moved["column"] == "value"
-    assert "mean" in str(moved["text"])
-    (absent,) = appended(tmp_path / "null", table(), table(nulls=2, start=ROWS))
-    assert "50.0% NULL, 5.0% before" in str(absent["text"])
-    (other,) = appended(tmp_path / "word", table(), table(words="bc", start=ROWS))
-    assert (other["column"], "distance 0.50" in str(other["text"])) == ("word", True)
+def test_the_index_grows_with_the_distance() -> None:
+    found = [psi([50, 50], [50 + n, 50 - n]) for n in range(51)]
+    assert found == sorted(found)
+    assert len(set(found)) == 51
 
 
-def test_more_rows_of_the_same_source_are_no_drift(tmp_path: Path) -> None:
-    rng = np.random.default_rng(7)
-
-    def drawn(rows: int, first: int) -> pa.Table:
-        return pa.table(
-            {
-                "id": pa.array(np.arange(rows)),
-                "number": pa.array(np.arange(first, first + rows)),
-                "price": pa.array(np.exp(2 * rng.normal(size=rows))),
-                "visits": pa.array(np.minimum(rng.zipf(2.0, rows), 1_000_000)),
-                "rare": pa.array((rng.random(rows) < 0.01).astype(np.float64)),
-                "town": pa.array([f"t{i}" for i in rng.integers(0, 20, rows)]),
-                "note": pa.array(rng.normal(size=rows), mask=rng.random(rows) < 0.5),
-            }
-        )
-
-    for old, new in ((100, 100), (1000, 150), (10_000, 1000)):
-        for number in range(3):
-            folder = tmp_path / f"{old}-{new}-{number}"
-            assert appended(folder, drawn(old, 0), drawn(new, old)) == []
+def test_joining_bins_never_raises_the_index() -> None:
+    rng = np.random.default_rng(3)
+    for _ in range(200):
+        old, new = (rng.integers(1, 1000, 8).tolist() for _ in range(2))
+        joined = [[side[0] + side[1], *side[2:]] for side in (old, new)]
+        assert psi(*joined) <= psi(old, new) + 1e-12
 
 
-def test_a_wider_spread_is_told(tmp_path: Path) -> None:
-    wide = table(start=ROWS)
-    wide = wide.set_column(1, "value", pa.array(4 * np.random.default_rng(2).normal(size=ROWS)))
-    (spread,) = appended(tmp_path / "out", table(nulls=ROWS + 1), wide)
-    assert (spread["column"], "standard deviation" in str(spread["text"])) == ("value", True)
+@given(
+    st.lists(st.floats(-50, 50).map(lambda v: round(v, 1)), min_size=30, max_size=200),
+    st.lists(st.floats(-50, 50).map(lambda v: round(v, 1)), min_size=30, max_size=200),
+)
+def test_the_range_holds_the_index_of_all_values(old: list[float], new: list[float]) -> None:
+    one, two = stats(pa.array(old, pa.float64())), stats(pa.array(new, pa.float64()))
+    found = stability("continuous", one, two)
+    assert found is not None
+    assert 0 <= found.least <= found.value <= found.most
+    same = stability("continuous", one, one)
+    assert same is not None
+    assert same.value == same.least == 0
+    if len(set(old)) > 20 or len(set(new)) > 20:
+        tenths = {one["quantiles"][f"{n / 10!r}"] for n in range(1, 10)}
+        ends = sorted(tenths)
+        true = psi(*(np.bincount(np.searchsorted(ends, side), minlength=len(ends) + 1).tolist() for side in (old, new)))
+        assert found.least - 1e-9 <= true <= found.most + 1e-9
+    else:
+        counts = Counter(v + 0.0 for v in old), Counter(v + 0.0 for v in new)
+        values = {*counts[0], *counts[1]}
+        assert found.value == pytest.approx(psi(*([side[v] for v in values] for side in counts)))
 
 
-def test_few_rows_say_nothing(tmp_path: Path) -> None:
-    assert appended(tmp_path / "few", table(), table(shift=9.0, words="x").slice(0, 50)) == []
+def test_the_estimate_is_near_that_of_all_values() -> None:
+    rng = np.random.default_rng(11)
+    for shift, scale in ((0.0, 1.0), (0.3, 1.0), (1.0, 1.0), (0.0, 2.0), (-2.0, 0.5)):
+        old, new = rng.normal(size=40_000), rng.normal(shift, scale, 40_000)
+        found = stability("continuous", stats(pa.array(old), 20), stats(pa.array(new), 20))
+        ends = np.quantile(old, np.arange(1, 10) / 10)
+        true = psi(*(np.bincount(np.searchsorted(ends, side), minlength=10).tolist() for side in (old, new)))
+        assert found is not None
+        assert found.value == pytest.approx(true, rel=0.15, abs=0.01)
+        assert len(found.bins) == 10
+        assert found.chance < 0.002
 
 
-def test_the_manifest_has_every_field_of_a_column(tmp_path: Path) -> None:
-    appended(tmp_path / "out", table())
-    manifest = open_dataset(tmp_path / "out").manifest
-    fields = {"name", "source_column", "source_type", "arrow_type", "nullable", "role", "kind", "tensor", "index"}
-    fields |= {"dtype", "shape", "null", "cast", "special", "time", "decimal", "quant", "category", "ragged", "stats"}
-    fields |= {"transforms", "description"}
-    for column in manifest.columns:
-        assert fields <= set(column)
-    checks: Any = manifest.document["checks"]
-    assert all(one["passed"] for one in checks)
-    assert [one["name"] for one in checks] == ["rows of each part", "rows of the snapshot"]
+def test_values_that_are_listed_are_compared_one_by_one() -> None:
+    old = pa.array(["a"] * 60 + ["b"] * 30 + ["c"] * 10 + [None] * 10)
+    new = pa.array(["a"] * 30 + ["b"] * 30 + ["d"] * 40)
+    one = drifted(old, new, "text")
+    assert one.psi == pytest.approx(psi([60, 30, 10, 0], [30, 30, 0, 40]))
+    assert (one.appeared, one.gone, one.new_categories, one.gone_categories) == (("d",), ("c",), 1, 1)
+    assert one.null == (10 / 110, 0.0)
+    assert one.mean is None
+    assert one.stability is not None
+    assert one.stability.least == one.stability.most == one.psi
 
 
-def test_what_policies_changed_is_told_with_its_count(tmp_path: Path) -> None:
-    rows = pa.table({"a": pa.array([0.1, 1e300, 0.5, None]), "b": pa.array([1, None, 3, 4])})
-    options = WriteOptions(features=("a",), key=("b",), dtype="float32", cast="saturate", column_nulls={"b": "drop"})
-    published = export(tmp_path / "out", rows, fmt="safetensors", options=options)
-    said = {str(w["code"]): w.get("count") for w in published.warnings}
-    assert said == {"cast-rounded": 1, "dropped": 1}
-    again = WriteOptions(features=("a",), dtype="float32", cast="saturate")
-    published = export(tmp_path / "all", rows, fmt="safetensors", options=again)
-    assert {str(w["code"]): w["count"] for w in published.warnings} == {"cast-rounded": 1, "cast-saturated": 1}
+def test_values_beyond_those_listed_are_one_bin() -> None:
+    rng = np.random.default_rng(5)
+    words = np.array([f"w{i:02}" for i in range(40)])
+    old, new = (pa.array(words[rng.zipf(1.5, 900).clip(1, 40) - 1].tolist()) for _ in range(2))
+    one = drifted(old, new, "text")
+    assert one.stability is not None
+    assert one.stability.bins[-1][0] == "every other value"
+    assert one.stability.most == math.inf
+    counts = Counter(old.to_pylist()), Counter(new.to_pylist())
+    names = sorted({*counts[0], *counts[1]})
+    assert one.stability.value <= psi(*([side[name] for name in names] for side in counts)) + 1e-9
+    assert (one.new_categories, one.gone_categories) == (None, None)
+    few = pa.array(["w00"] * 50 + ["w01"] * 50)
+    grown = drifted(few, old, "text")
+    assert grown.new_categories == len(counts[0]) - 2
+    assert grown.appeared
+
+
+def test_means_and_spreads_are_in_old_deviations() -> None:
+    old, new = [1.0, 2.0, 3.0, 4.0], [3.0, 6.0, 9.0, 12.0]
+    one = drifted(pa.array(old), pa.array(new), "continuous")
+    assert one.mean == (2.5, 7.5)
+    assert one.mean_shift == pytest.approx(5 / np.std(old))
+    assert one.spread_ratio == pytest.approx(3)
+    assert drifted(pa.array(new), pa.array(old), "continuous").spread_ratio == pytest.approx(3)
+    still = drifted(pa.array([2.0] * 4), pa.array(old), "continuous")
+    assert (still.mean_shift, still.spread_ratio) == (math.inf, math.inf)
+    assert still.as_json()["mean_shift"] == "inf"
+    equal = drifted(pa.array([2.0] * 4), pa.array([2.0] * 9), "continuous")
+    assert (equal.mean_shift, equal.spread_ratio, equal.psi) == (0.0, 1.0, 0.0)
+
+
+def test_absent_values_and_nan_have_their_own_measure() -> None:
+    old = pa.array([1.0, 2.0, 3.0, 4.0])
+    one = drifted(old, pa.array([1.0, 2.0, 3.0, math.nan]), "continuous")
+    assert (one.null, one.nan, one.null_change) == ((0.0, 0.0), (0.0, 0.25), 0.25)
+    none = drifted(old, pa.array([None] * 4, pa.float64()), "continuous")
+    assert (none.null_change, none.psi, none.mean_shift) == (1.0, None, None)
+    infinite = drifted(old, pa.array([1.0, math.inf, -math.inf, 4.0] * 30), "continuous")
+    assert infinite.psi is not None
+    assert math.isfinite(infinite.psi)
+
+
+def test_limits_name_column_measure_value_and_limit() -> None:
+    old, new = pa.array([float(i % 50) for i in range(500)]), pa.array([float(i % 50) + 40 for i in range(500)])
+    one = drifted(old, new, "continuous")
+    assert beyond([one], Limits()) == ()
+    assert one.psi is not None
+    assert beyond([one], Limits(psi=one.psi, mean_shift=one.mean_shift, null_change=0)) == ()
+    psi_passed, shift = beyond([one], Limits(psi=0.2, mean_shift=0.5, spread_ratio=1.5))
+    assert (psi_passed.column, psi_passed.split, psi_passed.measure, psi_passed.limit) == ("v", "all", "psi", 0.2)
+    assert psi_passed.value == one.psi
+    assert "column v: mean_shift 2.77" in str(shift)
+    assert shift.as_json()["limit"] == 0.5
+
+
+def test_new_keys_and_later_times_are_no_drift_unless_asked_for() -> None:
+    old, new = pa.array(range(100)), pa.array(range(100, 200))
+    limits = Limits(psi=0.1)
+    for role, kind in (("key", "integer"), ("feature", "timestamp"), ("feature", "integer")):
+        one = drifted(old, new, kind, role)
+        assert beyond([one], limits) == ()
+        assert len(beyond([one], limits, ["v"])) == 1
+    with pytest.raises(ConfigError, match="nothing to compare of column w"):
+        beyond([one], limits, ["w"])
+
+
+@pytest.mark.parametrize("wrong", [{"psi": -0.1}, {"spread_ratio": 0.5}, {"psi": math.nan}, {"new_categories": -1}])
+def test_limits_that_cannot_be_are_refused(wrong: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match="the limit"):
+        Limits(**wrong)
+
+
+def test_versions_of_other_splits_are_compared_as_wholes() -> None:
+    values = pa.array([1.0, 2.0, 3.0, 4.0])
+    old, new = column(values, kind="continuous", split="train"), column(values, kind="continuous")
+    old["stats"]["test"] = stats(pa.array([9.0] * 4))
+    (one,) = drift_of({"columns": [old]}, {"columns": [new]})
+    assert (one.split, one.rows) == ("all", (8, 4))
+    both = combined("continuous", old["stats"]["train"], old["stats"]["test"])
+    assert one.mean == (both["mean"], 2.5)
+
+
+def test_columns_that_are_others_are_not_compared() -> None:
+    values = pa.array([1.0, 2.0])
+    one, two = column(values, kind="continuous"), column(values, kind="decimal")
+    assert drift_of({"columns": [one]}, {"columns": [two]}) == ()
+    assert drift_of({"columns": [one]}, {"columns": [{**one, "stats": {}}]}) == ()
+    assert drift_of({"columns": [one]}, {}) == ()
+
+
+def test_what_other_fits_made_is_compared_as_it_went_into_them() -> None:
+    made = column(pa.array([-1.0, 1.0]), kind="continuous", transforms=["standardize"])
+    other = column(pa.array([-1.0, 1.0, 9.0]), kind="continuous", transforms=["standardize"])
+    before, after = (column(pa.array(v), kind="continuous") for v in ([10.0, 20.0], [30.0, 40.0]))
+    old = {"columns": [made], "given": [before], "fit": {"fit_id": "a"}}
+    (one,) = drift_of(old, {"columns": [other], "given": [after], "fit": {"fit_id": "b"}})
+    assert (one.split, one.mean) == ("given", (15.0, 35.0))
+    same = drift_of(old, {"columns": [other], "given": [after], "fit": {"fit_id": "a"}})
+    assert [one.split for one in same] == ["all", "given"]
