@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from etl.transforms.columns import NullIndicator, Rename, Select
     from etl.transforms.dates import Age, Cyclic, DateParts
     from etl.transforms.decimals import DecimalScale
+    from etl.transforms.encodings import CountEncode, GroupStats, TargetEncode
     from etl.transforms.fill import FillNull
     from etl.transforms.filters import DropNull, Filter
     from etl.transforms.hashes import HashBucket, HashCross
@@ -28,12 +29,14 @@ __all__ = [
     "Age",
     "Cast",
     "Categorify",
+    "CountEncode",
     "Cyclic",
     "DateParts",
     "DecimalScale",
     "DropNull",
     "FillNull",
     "Filter",
+    "GroupStats",
     "HashBucket",
     "HashCross",
     "ListPad",
@@ -45,10 +48,14 @@ __all__ = [
     "Rename",
     "Select",
     "Standardize",
+    "TargetEncode",
     "TextNormalize",
 ]
 
 _HOMES = {
+    "TargetEncode": "encodings",
+    "GroupStats": "encodings",
+    "CountEncode": "encodings",
     "OneHot": "onehot",
     "MultiHot": "onehot",
     "HashCross": "hashes",

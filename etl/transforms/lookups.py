@@ -32,11 +32,13 @@ class Lookup:
     """Places of keys, from 0; -1 for a key that is none.
 
     Args:
-        keys: Distinct values without NULL: an Arrow array of a key type.
+        keys: Distinct values: an Arrow array of a key type, whose last may be NULL.
     """
 
     def __init__(self, keys: Any, /) -> None:
-        self._keys = keys
+        self.null = len(keys) - 1 if keys.null_count else -1
+        """The place of NULL; -1: it has none. `places` does not look for it."""
+        self._keys = keys.slice(0, len(keys) - 1) if keys.null_count else keys
         self._kind = keys.type
         self._dict: dict[Any, int] | None = None
         self._sorted: tuple[NDArray[Any], NDArray[np.int64]] | None = None
