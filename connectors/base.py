@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from etl.core.partition import Partition, Slice, Snapshot
-    from etl.core.schema import Schema
+    from etl.core.schema import Field, Schema
     from etl.core.secrets import SecretRef
 
 CONTRACT = 1
@@ -393,6 +393,8 @@ class Requires:
     """Parts of the sources, where `parts` are of what was made of them in between."""
     prepared: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     """Column → what the steps of `prepare` met in it (NULL, never seen, clipped …) → how often."""
+    given: tuple[tuple[Field, tuple[object, ...]], ...] = ()
+    """Columns that the steps of `prepare` read, and the statistics that each part has of them before the first step."""
 
 
 @dataclass(frozen=True, slots=True)

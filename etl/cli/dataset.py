@@ -10,8 +10,8 @@ from etl.tensors import erase as erasure
 from etl.tensors import operations
 from etl.tensors.dataset import open_dataset
 from etl.tensors.page import write_page
-from etl.tensors.showing import bars, lineage, looks
-from etl.transforms.preprocessor import lines, loaded, saved_plan
+from etl.tensors.showing import UNSAID, Prepared, bars, changes, lineage, looks
+from etl.transforms.preprocessor import lines, lines_of_columns, loaded, saved_plan
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -37,6 +37,8 @@ STORED = ("name", "nullable", "arrow_type", "source_type", "nulls")
 
 LOOK = ("column", "NULL", "least", "most", "mean", "deviation", "distinct", "spread or most frequent")
 """Of a column's values."""
+PREPARED = ("column", "", *LOOK[1:])
+"""The same before and after the steps of `prepare`."""
 
 
 def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool, debug: bool) -> None:
@@ -50,7 +52,7 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
     found = open_dataset(path, version)
     summary = found.summary()
     if html is not None:
-        write_page(html, found.page())
+        write_page(html, found.page(_prepared(found)))
         said = {"target": path, "version": found.manifest.version, "html": str(html)}
         if as_json:
             output.emit_json(said)
@@ -74,11 +76,13 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
                 right=("nulls",),
             )
     output.section(LOOK, _looked(found.manifest), right=LOOK[1:-1])
+    prepared = _prepared(found)
+    _show_changes(found.manifest, prepared)
     output.text()
     for what, words in lineage(found.manifest):
         output.text(f"{what}: {' '.join(words.split())}")
         if what == "fit":
-            for number, step in enumerate(_steps(found), 1):
+            for number, step in enumerate(prepared.steps, 1):
                 output.text(f"step {number}: {step}")
     chain = found.history()
     output.text("versions: " + ", ".join(f"{one.version} ({one.document.get('operation')})" for one in chain))
@@ -90,13 +94,31 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
         output.text(f"To read it:\n\n{summary['reading']}")
 
 
-def _steps(found: Dataset) -> list[str]:
+def _prepared(found: Dataset) -> Prepared:
     """What the rows were prepared with, and its figures."""
     hashes = found.manifest.state_hashes
     if not hashes:
-        return []
-    path, plan, _ = saved_plan(found.place, hashes)
-    return lines(loaded(plan, path))
+        return UNSAID
+    path, text, _ = saved_plan(found.place, hashes)
+    plan = loaded(text, path)
+    return Prepared(lines(plan), lines_of_columns(plan))
+
+
+def _show_changes(manifest: Manifest, prepared: Prepared) -> None:
+    """Each column before and after the steps, and what was done to it."""
+    found = changes(manifest, prepared)
+    rows = [
+        (*((one.name, when) if when == "before" or one.before is None else ("", when)), *_cells(look))
+        for one in found
+        for when, look in (("before", one.before), ("after", one.after))
+        if look is not None
+    ]
+    output.section(PREPARED, rows, right=PREPARED[2:-1])
+    if any(one.steps or one.met for one in found):
+        output.text()
+    for one in found:
+        for words in (*one.steps, *one.met):
+            output.text(f"{one.name}: {words}")
 
 
 def verify(path: str, /, *, by_size: bool, as_json: bool, debug: bool) -> None:
@@ -219,19 +241,11 @@ def _published(manifest: Manifest) -> dict[str, object]:
 
 def _looked(manifest: Manifest) -> list[tuple[str, ...]]:
     """Of each column its values in one line."""
-    return [
-        (
-            look.name,
-            look.null,
-            look.least,
-            look.most,
-            look.mean,
-            look.deviation,
-            look.distinct,
-            _spread(look),
-        )
-        for look in looks(manifest)
-    ]
+    return [(look.name, *_cells(look)) for look in looks(manifest)]
+
+
+def _cells(look: Look) -> tuple[str, ...]:
+    return look.null, look.least, look.most, look.mean, look.deviation, look.distinct, _spread(look)
 
 
 def _spread(look: Look) -> str:

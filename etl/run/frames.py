@@ -17,6 +17,7 @@ from etl.engine.device import alone
 from etl.planning.calling import called, defined_at
 from etl.run.early import BATCH_BYTES
 from etl.run.observing import in_train
+from etl.tensors.stats import PartStats
 from etl.transforms.fit import applied, applied_to_frames, planned
 from etl.transforms.host import Rows
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from etl.engine.base import Backend
     from etl.planning.function import FunctionRef
     from etl.planning.steps import Steps
+    from etl.tensors.stats import Stats
     from etl.transforms.fit import Planned
 
 
@@ -41,6 +43,7 @@ class Made:
         seconds: Of work of its own thread in the function: waiting for others makes none slow.
         warnings: What the user should know, in sentences.
         tally: (column, what) → how often steps met it: NULL, a value that was never seen, one that was clipped.
+        given_stats: Column that steps read → its values as they went into the first step.
     """
 
     given: int = 0
@@ -49,6 +52,7 @@ class Made:
     seconds: float = 0.0
     warnings: list[str] = field(default_factory=list)
     tally: dict[tuple[str, str], int] = field(default_factory=dict)
+    given_stats: dict[str, Stats] = field(default_factory=dict)
 
 
 def through(
@@ -76,15 +80,19 @@ def through(
             yield from given
             return
         plan, first = planned(steps.prepare, steps.made, steps.figures), 0
+        read = {name for step in plan.steps for name in step.reads}
+        seen = PartStats([one for one in plan.given if one.name in read], part.index)
         for batch in given:
             train = None
             if plan.folds:
                 train = np.ones(batch.num_rows, np.bool_) if steps.train is None else in_train(steps.train, batch, "")
             rows = Rows.of_batch(batch, plan.given, first=first, train=train, tally=made.tally)
             first += batch.num_rows
+            seen.take(batch)
             prepared = _prepared(plan, steps, rows).batch(plan.returns)
             made.left_out += batch.num_rows - prepared.num_rows
             yield prepared
+        made.given_stats = seen.done()
 
 
 def _prepared(plan: Planned, steps: Steps, rows: Rows) -> Rows:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from datetime import datetime
 
     from etl.core.partition import Snapshot
+    from etl.core.schema import Field
     from etl.engine.base import EngineChoice
     from etl.planning.compile import JobPlan
     from etl.run.task import PartResult
@@ -77,10 +78,20 @@ def required(kept: Kept, dataset: int, /) -> Requires:
         special=_sum2(r.special for r in results),
         rounded=summed(r.rounded for r in results),
         prepared=_sum2(r.prepared for r in results),
+        given=_given(kept.plan, results),
         warnings=warnings,
         engine=kept.engine.name,
         workers=kept.engine.workers,
     )
+
+
+def _given(plan: JobPlan, results: Sequence[PartResult]) -> tuple[tuple[Field, tuple[object, ...]], ...]:
+    """Each column that steps read, with what the parts found in it before the first step."""
+    if plan.steps is None:
+        return ()
+    read = dict.fromkeys(name for step in plan.steps.prepare for name in step.reads)
+    fields = [one for one in plan.steps.made if one.name in read]
+    return tuple((one, tuple(r.given[one.name] for r in results if one.name in r.given)) for one in fields)
 
 
 def _dropped_later(sources: tuple[SourceRecord, ...], last: SourceRecord) -> tuple[SourceRecord, ...]:

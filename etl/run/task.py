@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from etl.core.partition import Partition, Snapshot
     from etl.core.schema import Schema
     from etl.planning.steps import Steps
+    from etl.tensors.stats import Stats
 
 TELL_SECONDS = 0.25
 """Between two progress reports of one part."""
@@ -86,6 +87,8 @@ class PartResult:
     """Column → what steps met in it → how often."""
     dropped: Mapping[str, int] = field(default_factory=dict)
     """Rows that steps left out, by reason; `rows_made` counts them."""
+    given: Mapping[str, Stats] = field(default_factory=dict)
+    """Column that steps read → its values as they went into the first step."""
 
 
 def run_part(task: PartTask, /) -> PartResult:
@@ -153,6 +156,7 @@ def run_part(task: PartTask, /) -> PartResult:
         steps_warnings=() if made is None else tuple(made.warnings),
         prepared={} if made is None else by_column(made.tally),
         dropped=dropped,
+        given={} if made is None else made.given_stats,
     )
 
 

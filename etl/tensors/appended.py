@@ -53,10 +53,10 @@ def _joined(old: Mapping[str, Any], new: Mapping[str, Any], old_rows: Mapping[st
     for reason, count in (new.get("special") or {}).items():
         special[reason] = integer(special.get(reason, 0)) + integer(count)
     made["special"] = special
-    met = (old.get("prepared") or {}).get("all") or {}, (new.get("prepared") or {}).get("all") or {}
-    if any(met):
-        both = {what: sum(integer(one.get(what, 0)) for one in met) for what in {**met[0], **met[1]}}
-        made["prepared"] = {"all": both}
+    was, now = old.get("prepared") or {}, new.get("prepared") or {}
+    both = {split: _summed(was.get(split) or {}, now.get(split) or {}) for split in {**was, **now}}
+    if any(both.values()):
+        made["prepared"] = both
     was, now = old.get("stats") or {}, new["stats"]
     stats = {s: combined(str(new["kind"]), was[s], one) if s in was else one for s, one in now.items()}
     made["stats"] = {s: one for s, one in stats.items() if s in was or not old_rows.get(s)}
@@ -66,6 +66,10 @@ def _joined(old: Mapping[str, Any], new: Mapping[str, Any], old_rows: Mapping[st
         cut = integer(was["truncated_rows"]) + integer(now["truncated_rows"])
         made["ragged"] = {**now, "max_len": max(known, default=None), "truncated_rows": cut}
     return made
+
+
+def _summed(was: Mapping[str, Any], now: Mapping[str, Any]) -> dict[str, int]:
+    return {what: integer(was.get(what, 0)) + integer(now.get(what, 0)) for what in {**was, **now}}
 
 
 def drift(old: Sequence[Mapping[str, Any]], new: Sequence[Mapping[str, Any]], /) -> list[dict[str, object]]:

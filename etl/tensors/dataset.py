@@ -14,7 +14,7 @@ from etl.tensors.page import fragment, page
 from etl.tensors.places import Place, place_of
 from etl.tensors.reading import Split
 from etl.tensors.shards import Shards
-from etl.tensors.showing import one_line
+from etl.tensors.showing import UNSAID, one_line
 from etl.tensors.verify import check, opened_whole
 from etl.tensors.versions import history, located
 
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from etl.tensors.loader import As, Loader, Mode
     from etl.tensors.places import Target
     from etl.tensors.shards import Io
+    from etl.tensors.showing import Prepared
     from etl.tensors.verify import Verify
 
 
@@ -210,13 +211,16 @@ class Dataset:
         """
         return history(self.place, self.manifest)
 
-    def page(self) -> str:
+    def page(self, prepared: Prepared = UNSAID, /) -> str:
         """The version as one self-contained HTML page: columns with plots, splits, lineage, versions, files.
+
+        Args:
+            prepared: Its fit in words.
 
         Raises:
             Damaged: A manifest of an older version is missing or cannot be read.
         """
-        return page(self.place, self.manifest, self.history())
+        return page(self.place, self.manifest, self.history(), prepared)
 
     def __repr__(self) -> str:
         return f"<Dataset {self.place}, version {self.manifest.version}: {one_line(self.manifest)}>"
@@ -239,6 +243,7 @@ class Dataset:
             "fit": document.get("fit"),
             "tensors": document.get("tensors"),
             "columns": [_column_summary(c, self.manifest.rows) for c in self.columns],
+            **({"given": document["given"]} if "given" in document else {}),
             "source": document.get("source"),
             "snapshots": document.get("snapshots"),
             "partitions": len(sequence(document.get("partitions", []))),

@@ -16,6 +16,7 @@ from etl.tensors import manifest as documents
 from etl.tensors.appended import drift, joined_columns
 from etl.tensors.encode import MAPPED
 from etl.tensors.formats import tfrecord
+from etl.tensors.given import given_json, joined_given, met_in
 from etl.tensors.leaks import leak_checks, leak_warnings
 from etl.tensors.manifest import FileEntry, Manifest
 from etl.tensors.stats import Stats
@@ -66,7 +67,19 @@ class Making:
         """`columns[]` with what was counted of this run's rows."""
         found = _columns(self.plan, self.staged, self.requires, self.split.names if self.split else ("all",))
         said = {} if self.fit is None else self.fit.columns
-        return [{**one, **said.get(str(one["name"]), {})} for one in found]
+        return [self._by_split({**one, **said.get(str(one["name"]), {})}) for one in found]
+
+    def _by_split(self, column: dict[str, object]) -> dict[str, object]:
+        """The column, and how often its reserved ids are in each split."""
+        category = column.get("category")
+        reserved = category.get("reserved") if isinstance(category, dict) else None
+        if not isinstance(reserved, dict) or self.split is None:
+            return column
+        counted = [s.columns[str(column["name"])] for s in self.staged if column["name"] in s.columns]
+        found = {split: met_in(reserved, _of_split(counted, split)) for split in self.split.names}
+        prepared = column.get("prepared")
+        known = prepared if isinstance(prepared, dict) else {}
+        return {**column, "prepared": {**known, **{split: met for split, met in found.items() if met is not None}}}
 
     @property
     def warnings(self) -> tuple[Mapping[str, object], ...]:
@@ -110,6 +123,9 @@ def _document(
         splits[entry.split] = splits.get(entry.split, 0) + entry.rows
     total = sum(one.bytes for f in entries for one in f.stored)
     schema_hash = documents.schema_sha256(columns)
+    given = given_json(requires.given, columns)
+    if live is not None and making.mode == "append":
+        given = joined_given(documents.sequence(live.document.get("given", [])), given)
     return {
         "kind": documents.KIND,
         "format_version": documents.FORMAT_VERSION,
@@ -145,6 +161,7 @@ def _document(
             _part_json(p, p.source or requires.sources[0].name) for p in (*requires.origins, *requires.parts)
         ],
         "columns": list(columns),
+        **({"given": given} if given else {}),
         "feature_order": list(plan.features),
         "feature_order_sha256": documents.names_sha256(plan.features),
         "schema_sha256": schema_hash,

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from etl.core.errors import ConfigError
 from etl.logs import redact, visible
 from etl.tensors.encode import reading
-from etl.tensors.showing import lineage, looks, versions
+from etl.tensors.showing import UNSAID, changes, lineage, looks, versions
 from etl.tensors.storage import failed
 
 if TYPE_CHECKING:
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from etl.tensors.manifest import Manifest
     from etl.tensors.places import Target
-    from etl.tensors.showing import Look
+    from etl.tensors.showing import Look, Prepared
 
 MARK = "<!doctype html>\n<!-- a dataset of cuetl -->\n"
 """What a page begins with; a file that begins otherwise is not written over."""
@@ -61,13 +61,14 @@ _BODY = (
 )
 
 
-def page(path: Target, manifest: Manifest, chain: Sequence[Manifest], /) -> str:
+def page(path: Target, manifest: Manifest, chain: Sequence[Manifest], prepared: Prepared = UNSAID, /) -> str:
     """The whole page of one version.
 
     Args:
         path: The dataset's folder.
         manifest: The version.
         chain: It and its parents, the newest first.
+        prepared: Its fit in words.
     """
     title = f"{path.name}, version {manifest.version}"
     head = (
@@ -76,10 +77,10 @@ def page(path: Target, manifest: Manifest, chain: Sequence[Manifest], /) -> str:
         f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'
         f"<title>{_text(title)}</title><style>{_BODY}</style></head><body>"
     )
-    return f"{head}{fragment(path, manifest, chain)}</body></html>\n"
+    return f"{head}{fragment(path, manifest, chain, prepared)}</body></html>\n"
 
 
-def fragment(path: Target, manifest: Manifest, chain: Sequence[Manifest], /) -> str:
+def fragment(path: Target, manifest: Manifest, chain: Sequence[Manifest], prepared: Prepared = UNSAID, /) -> str:
     """The same without head and body, as notebooks show it."""
     document = manifest.document
     made = f"{_text(document.get('operation'))} · {_text(document.get('created_at'))}"
@@ -94,6 +95,7 @@ def fragment(path: Target, manifest: Manifest, chain: Sequence[Manifest], /) -> 
     ]
     if len(manifest.splits) > 1:
         pieces += [_by_split(manifest)]
+    pieces += [_prepared(manifest, prepared)]
     if manifest.format == "tfrecord":
         pieces += [f'<h2>Reading</h2><pre style="overflow:auto">{_text(reading(manifest, path))}</pre>']
     pieces += [_tensors(manifest), _lineage(manifest), _versions(chain), _files(manifest), "</div>"]
@@ -281,6 +283,35 @@ def _by_split(manifest: Manifest) -> str:
     head = ("column", "split", "rows", "NULL", "distinct", "mean ± deviation", "values")
     table = _table(head, rows, ("rows", "NULL", "distinct"))
     return f"<h2>Splits compared</h2><details><summary>Every column in every split</summary>{table}</details>"
+
+
+def _prepared(manifest: Manifest, prepared: Prepared) -> str:
+    """Every column before and after the steps, side by side."""
+    rows = [
+        (
+            f'<td class="name">{_text(one.name)}</td>',
+            _side(one.before),
+            "".join(f"<div>{_text(step)}</div>" for step in one.steps),
+            _side(one.after),
+            "".join(f"<div>{_text(met)}</div>" for met in one.met),
+        )
+        for one in changes(manifest, prepared)
+    ]
+    if not rows:
+        return ""
+    steps = "".join(f"<li>{_text(step)}</li>" for step in prepared.steps)
+    listed = f"<details><summary>Steps in their order</summary><ol>{steps}</ol></details>" if steps else ""
+    note = "<p class=soft>Before: all rows that went into the steps. After: all rows that were written.</p>"
+    head = ("column", "before", "steps", "after", "met in the values")
+    return f"<h2>Preparation</h2>{listed}{_table(head, rows)}{note}"
+
+
+def _side(look: Look | None) -> str:
+    if look is None:
+        return "<span class=soft>not there</span>"
+    null, distinct, middle, drawn = _seen(look)
+    words = [f"{null} NULL"] * (null != "0") + [f"{distinct} distinct"] * bool(distinct)
+    return f"{drawn}<div class=soft>{', '.join(words)}</div>{middle}"
 
 
 def _tensors(manifest: Manifest) -> str:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from functools import reduce
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
-from etl.tensors.drift import deviation
+from etl.tensors.drift import NAMING, deviation
 from etl.tensors.manifest import integer
 from etl.tensors.summary import combined
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from etl.tensors.manifest import Manifest
 
@@ -50,6 +50,77 @@ class Look:
     top: tuple[tuple[str, float], ...]
     special: str
     sampled: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Prepared:
+    """A saved fit in words.
+
+    Attributes:
+        steps: Each step and what was fitted, in their order.
+        columns: Column → of each step that names it: the step, and what was fitted.
+    """
+
+    steps: Sequence[str] = ()
+    columns: Mapping[str, Sequence[str]] = field(default_factory=dict)
+
+
+UNSAID: Final = Prepared()
+"""Of a version without a fit, and where its state is not read."""
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One column before and after the steps of `prepare`.
+
+    Attributes:
+        name: Of the column.
+        before: As it went into the first step; None: a step made it.
+        after: As it was written; None: it was not.
+        steps: What was done to it, and the figures.
+        met: What steps met in its values, of all rows and of each split.
+    """
+
+    name: str
+    before: Look | None
+    after: Look | None
+    steps: tuple[str, ...]
+    met: tuple[str, ...]
+
+
+_MET = {"null": "NULL", "unseen": "out of vocabulary", "n_rounded": "rounded", "n_saturated": "saturated"}
+
+
+def changes(manifest: Manifest, prepared: Prepared, /) -> list[Change]:
+    """Every column that steps read or wrote; none where the rows were not prepared."""
+    given = {str(one["name"]): one for one in _objects(manifest.document.get("given"))}
+    written = {str(one["name"]): one for one in manifest.columns if one.get("role") not in NAMING}
+    before = {name: _look(one, one["stats"]["all"]) for name, one in given.items() if isinstance(one["stats"], dict)}
+    after = {look.name: look for look in looks(manifest)}
+    made = [name for name, one in written.items() if one.get("transforms") and name not in given]
+    return [
+        Change(
+            name=name,
+            before=before.get(name),
+            after=after.get(name) if name in written else None,
+            steps=tuple(prepared.columns.get(name, ())),
+            met=tuple(_met(written.get(name, {}), manifest.splits)),
+        )
+        for name in (*given, *made)
+    ]
+
+
+def _met(column: Mapping[str, object], splits: Mapping[str, int]) -> Iterator[str]:
+    found = column.get("prepared")
+    for split, counts in (found if isinstance(found, dict) else {}).items():
+        rows = sum(splits.values()) if split == "all" else splits.get(split, 0)
+        words = [
+            f"{counted(integer(n), 'row')} ({share_text(integer(n), rows)}) {_MET.get(what, what.replace('_', ' '))}"
+            for what, n in counts.items()
+            if n
+        ]
+        if words:
+            yield f"{'' if split == 'all' else f'{split}: '}{', '.join(words)}"
 
 
 def looks(manifest: Manifest, split: str | None = None, /) -> list[Look]:

@@ -25,9 +25,10 @@ from etl.transforms import KINDS
 from etl.transforms.base import needs_fit
 from etl.transforms.golden import with_results
 from etl.transforms.plain import Tables, from_plain, parquet, to_plain, typed
+from etl.transforms.words import by_column
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     import pyarrow as pa
 
@@ -304,18 +305,20 @@ def built(saved_plan: SavedPlan, path: str = PLAN, /) -> tuple[Transform, ...]:
 
 def lines(plan: SavedPlan, /) -> list[str]:
     """Each step in one line, with what was fitted."""
-    return [", ".join([str(one), *_figures(one.figures)]) for one in plan.steps]
+    return [", ".join([str(one), *(f"{n}: {words}" for n, words in by_column(one.figures))]) for one in plan.steps]
 
 
-def _figures(figures: State) -> Iterable[str]:
-    for name, found in figures.items():
-        shown = found.items() if isinstance(found, dict) else [("", found)]
-        words = [f"{what} {_number(value)}".strip() for what, value in shown if what in ("", "mean", "std")]
-        yield f"{name}: {', '.join(words)}"
-
-
-def _number(value: object) -> str:
-    return f"{value:.6g}" if isinstance(value, float) else str(value)
+def lines_of_columns(plan: SavedPlan, /) -> dict[str, list[str]]:
+    """Column → of each step that names it or was fitted on it: the step, and what was fitted."""
+    found: dict[str, list[str]] = {}
+    for step in plan.steps:
+        fitted = dict(by_column(step.figures))
+        named = step.arguments.get("columns", ())
+        for name in dict.fromkeys((*(named if isinstance(named, list | tuple) else ()), *fitted)):
+            words = fitted.get(str(name), "")
+            title = step.kind.title().replace("_", "")
+            found.setdefault(str(name), []).append(f"{title}: {words}" if words else title)
+    return found
 
 
 def _words(kind: str, given: Mapping[str, Any]) -> str:
