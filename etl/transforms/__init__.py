@@ -11,6 +11,7 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from etl.transforms.applied import Apply
     from etl.transforms.casts import Cast
     from etl.transforms.categorify import Categorify
     from etl.transforms.columns import NullIndicator, Rename, Select
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Age",
+    "Apply",
     "Cast",
     "Categorify",
     "CountEncode",
@@ -53,29 +55,30 @@ __all__ = [
 ]
 
 _HOMES = {
-    "TargetEncode": "encodings",
-    "GroupStats": "encodings",
-    "CountEncode": "encodings",
-    "OneHot": "onehot",
-    "MultiHot": "onehot",
-    "HashCross": "hashes",
-    "HashBucket": "hashes",
     "Age": "dates",
+    "Apply": "applied",
     "Cast": "casts",
     "Categorify": "categorify",
+    "CountEncode": "encodings",
     "Cyclic": "dates",
     "DateParts": "dates",
     "DecimalScale": "decimals",
     "DropNull": "filters",
     "FillNull": "fill",
     "Filter": "filters",
+    "GroupStats": "encodings",
+    "HashBucket": "hashes",
+    "HashCross": "hashes",
     "ListPad": "lists",
     "ListPool": "lists",
     "ListSlice": "lists",
+    "MultiHot": "onehot",
     "NullIndicator": "columns",
+    "OneHot": "onehot",
     "Rename": "columns",
     "Select": "columns",
     "Standardize": "scale",
+    "TargetEncode": "encodings",
     "TextNormalize": "texts",
 }
 """Class → its module here."""
