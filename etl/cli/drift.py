@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from etl.cli import output, process
@@ -18,10 +19,11 @@ if TYPE_CHECKING:
     from etl.tensors.difference import Difference
     from etl.tensors.drift import ColumnDrift, Excess, Limits
     from etl.tensors.manifest import Manifest
+    from etl.tensors.psi import Stability
 
 CHANGED = {"NULL": "null", "least": "least", "most": "most", "mean": "mean", "distinct": "distinct"}
 """Of a column's values, what is printed, and where it is known; `--json` prints all statistics."""
-DRIFT = ("column", "split", "PSI", "NULL", "mean shift", "spread ratio", "new", "gone")
+DRIFT = ("column", "split", "PSI", "between", "NULL", "mean shift", "spread ratio", "new", "gone")
 """Of a column's drift; `--json` prints the bins too."""
 FLAGS = {
     "psi": "--max-psi",
@@ -58,11 +60,14 @@ def diff(
         output.emit_json({**found.as_json(), "exceeded": [one.as_json() for one in passed]})
     else:
         _print(path, found)
-    if passed:
+    # What cannot be held to limits is not within them: a gate that a lost column passes is none.
+    unheld = found.incomparable if limits.given and not columns else {}
+    if passed or unheld:
+        said = [*map(_words, passed), *(f"{name} {why}" for name, why in unheld.items())]
         raise DataError(
             f"versions {found.versions[0]} and {found.versions[1]} of {path} differ by more than allowed: "
-            + "; ".join(map(_words, passed)),
-            hint="Look at the new rows, or allow more.",
+            + "; ".join(said),
+            hint="Look at the new rows, allow more, or name the columns to hold with --column.",
         )
 
 
@@ -94,7 +99,7 @@ def _print(path: str, found: Difference) -> None:
     was, now = (version_of(target, newest, version) for version in found.versions)
     output.section(("column", "split", *CHANGED), [row for split in found.rows for row in _changes(was, now, split)])
     drifts = [_drifted(one) for one in found.drift if _differs(one)]
-    output.section(DRIFT, drifts, right=DRIFT[2:6])
+    output.section(DRIFT, drifts, right=DRIFT[2:7])
 
 
 def _changes(old: Manifest, new: Manifest, split: str) -> list[tuple[str, ...]]:
@@ -124,12 +129,20 @@ def _drifted(one: ColumnDrift) -> tuple[str, ...]:
         one.column,
         one.split,
         "" if one.psi is None else f"{one.psi:.4f}",
+        _range(one.stability),
         f"{100 * (one.null[1] - one.null[0]):+.1f}%" if one.null[0] != one.null[1] else "",
         shift,
         ratio,
         _listed(one.new_categories, one.appeared),
         _listed(one.gone_categories, one.gone),
     )
+
+
+def _range(found: Stability | None) -> str:
+    """Between what the index lies, where the manifests leave that open."""
+    if found is None or found.least == found.most:
+        return ""
+    return f"{found.least:.2f} and {'any' if math.isinf(found.most) else f'{found.most:.2f}'}"
 
 
 def _listed(count: int | None, values: Sequence[object]) -> str:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
-from etl.tensors.drift import drift_of
+from etl.tensors.drift import drift_of, incomparable
 from etl.tensors.manifest import integer
 from etl.tensors.places import place_of
 from etl.tensors.versions import required, version_of
@@ -39,6 +39,7 @@ class Difference:
         paths: "added" and "removed" → paths.
         statistics: Column → split → name → both values, where they differ.
         drift: How the values of every column that both have differ, split by split.
+        incomparable: Columns of the first version whose drift is not known → why.
     """
 
     path: str
@@ -52,6 +53,7 @@ class Difference:
     paths: Mapping[str, Sequence[str]]
     statistics: Mapping[str, Mapping[str, Mapping[str, tuple[object, object]]]]
     drift: tuple[ColumnDrift, ...] = ()
+    incomparable: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def same(self) -> bool:
@@ -81,6 +83,7 @@ class Difference:
                 n: {s: {k: list(v) for k, v in one.items()} for s, one in c.items()} for n, c in self.statistics.items()
             },
             "drift": [one.as_json() for one in self.drift],
+            "incomparable": dict(self.incomparable),
         }
 
 
@@ -117,6 +120,7 @@ def _difference(path: str, old: Manifest, new: Manifest) -> Difference:
     }
     both = [n for n in was if n in now]
     changed = {n: _pairs(was[n], now[n], COMPARED) for n in both}
+    drifts = drift_of(old.document, new.document)
     fits = {} if old.fit_id == new.fit_id else {"fit": (old.fit_id, new.fit_id)}
     return Difference(
         path=path,
@@ -129,7 +133,8 @@ def _difference(path: str, old: Manifest, new: Manifest) -> Difference:
         files={k: (len(v), sum((before | after)[p] for p in v)) for k, v in sides.items()},
         paths={k: sides[k] for k in ("added", "removed")},
         statistics={n: s for n in both if (s := _statistics(was[n], now[n]))},
-        drift=drift_of(old.document, new.document),
+        drift=drifts,
+        incomparable=incomparable(old.document, new.document, drifts),
     )
 
 

@@ -27,6 +27,8 @@ PASSING: Final = frozenset({"timestamp", "date"})
 """New rows have new keys and later times: that is no drift."""
 GIVEN: Final = "given"
 """Stands for a split where the values are those before the first step of `prepare`, of all rows."""
+_NUMBERS: Final = frozenset({"integer", "decimal", "continuous"})
+"""Kinds whose values are compared with one another's."""
 _CATEGORIES: Final = frozenset({"text", "categorical", "bool", "integer", "decimal"})
 
 
@@ -218,12 +220,54 @@ def _excess(drifted: ColumnDrift, limits: Limits) -> Iterator[Excess]:
 def _both(
     old: Iterable[Mapping[str, Any]], new: Iterable[Mapping[str, Any]]
 ) -> Iterator[tuple[Mapping[str, Any], Mapping[str, Any]]]:
-    """Columns of one name, role and kind; a column may be there twice, as a feature and as a key."""
-    before = {(one["name"], one.get("role"), one["kind"]): one for one in old}
+    """Columns of one name and role whose kinds can be compared; one may be there twice, as a feature and as a key."""
+    before = {(one["name"], one.get("role")): one for one in old}
     for column in new:
-        was = before.get((column["name"], column.get("role"), column["kind"]))
-        if was is not None:
+        was = before.get((column["name"], column.get("role")))
+        if was is None:
+            continue
+        if was["kind"] == column["kind"]:
             yield was, column
+        elif {was["kind"], column["kind"]} <= _NUMBERS:
+            yield _as_reals(was), _as_reals(column)
+
+
+def _as_reals(column: Mapping[str, Any]) -> dict[str, Any]:
+    """A column of numbers whose statistics are said in floats; where bins of a histogram end depends on the kind."""
+    found = {}
+    for split, stats in (column.get("stats") or {}).items():
+        real = {key: value for key, value in stats.items() if key != "histogram"}
+        real |= {key: None if stats[key] is None else float(stats[key]) for key in ("min", "max")}
+        real["quantiles"] = {q: float(value) for q, value in stats["quantiles"].items()}
+        real["top"] = [[float(value), n] for value, n in stats["top"]]
+        found[split] = real
+    return {**column, "kind": "continuous", "stats": found}
+
+
+def incomparable(old: Mapping[str, Any], new: Mapping[str, Any], drifts: Sequence[ColumnDrift], /) -> dict[str, str]:
+    """Columns of the old version that limits say nothing of → why, in words; keys are left out.
+
+    Args:
+        old: A manifest's document.
+        new: Another's.
+        drifts: Of both.
+    """
+    known = {one.column for one in drifts}
+    after = {(one["name"], one.get("role")): one for one in new.get("columns") or ()}
+    found = {}
+    for column in old.get("columns") or ():
+        name, now = str(column["name"]), after.get((column["name"], column.get("role")))
+        if name in known or column.get("role") in NAMING:
+            continue
+        if now is None:
+            found[name] = "is not there any more"
+        elif column.get("transforms") and old.get("given") and new.get("given"):
+            continue  # other fits: what it was made of is compared
+        elif now["kind"] != column["kind"]:
+            found[name] = f"was {column['kind']} and is {now['kind']}"
+        else:
+            found[name] = "has no statistics to compare"
+    return found
 
 
 def _drifts(old: Mapping[str, Any], new: Mapping[str, Any]) -> Iterator[ColumnDrift]:

@@ -174,6 +174,16 @@ def test_versions_of_two_fits_are_compared_as_their_rows_came(shop: Path) -> Non
     assert dataset("diff", shop, "--max-psi", -1).code == 2
 
 
+def test_a_gate_is_not_passed_by_a_column_that_is_lost(tmp_path: Path) -> None:
+    to = tmp_path / "d"
+    run(to, orders(), steps=())
+    run(to, orders().drop_columns(["country"]), "replace", steps=())
+    assert dataset("diff", to).code == 0
+    done = dataset("diff", to, "--max-psi", 0.2)
+    assert (done.code, "country is not there any more" in one_paragraph(done.err)) == (4, True)
+    assert dataset("diff", to, "--max-psi", 0.2, "--column", "price", "--column", "note").code == 0
+
+
 def test_texts_that_the_dataset_does_not_hold_are_counted_only(tmp_path: Path) -> None:
     @pipeline(
         sources={"orders": orders()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from decimal import Decimal
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from etl.core.errors import ConfigError
 from etl.core.schema import Field
-from etl.tensors.drift import ColumnDrift, Limits, beyond, drift_of
+from etl.tensors.drift import ColumnDrift, Limits, beyond, drift_of, incomparable
 from etl.tensors.psi import psi, stability
 from etl.tensors.stats import PartStats
 from etl.tensors.summary import combined, summary
@@ -22,22 +23,22 @@ from etl.tensors.summary import combined, summary
 COUNTS = st.lists(st.integers(0, 10_000), min_size=1, max_size=20)
 
 
-def stats(column: pa.Array, parts: int = 1) -> dict[str, Any]:
+def stats(column: Any, parts: int = 1) -> dict[str, Any]:
     """The statistics of a column, cut into so many parts."""
     found = []
     for part in range(parts):
         one = PartStats([Field("v", column.type, nullable=True)], part)
-        rows = column[part::parts] if parts == 1 else column.take(pa.array(np.arange(part, len(column), parts)))
+        rows = column.take(pa.array(np.arange(part, len(column), parts)))
         one.take(pa.RecordBatch.from_arrays([rows], names=["v"]))
         found.append(one.done()["v"])
     return summary(column.type, found)
 
 
-def column(values: pa.Array, *, kind: str, role: str = "feature", split: str = "all", **more: object) -> dict[str, Any]:
+def column(values: Any, *, kind: str, role: str = "feature", split: str = "all", **more: object) -> dict[str, Any]:
     return {"name": "v", "role": role, "kind": kind, "stats": {split: stats(values)}, **more}
 
 
-def drifted(old: pa.Array, new: pa.Array, kind: str, role: str = "feature") -> ColumnDrift:
+def drifted(old: Any, new: Any, kind: str, role: str = "feature") -> ColumnDrift:
     (one,) = drift_of(
         {"columns": [column(old, kind=kind, role=role)]}, {"columns": [column(new, kind=kind, role=role)]}
     )
@@ -191,8 +192,8 @@ def test_new_keys_and_later_times_are_no_drift_unless_asked_for() -> None:
         one = drifted(old, new, kind, role)
         assert beyond([one], limits) == ()
         assert len(beyond([one], limits, ["v"])) == 1
-    with pytest.raises(ConfigError, match="nothing to compare of column w"):
-        beyond([one], limits, ["w"])
+        with pytest.raises(ConfigError, match="nothing to compare of column w"):
+            beyond([one], limits, ["w"])
 
 
 @pytest.mark.parametrize("wrong", [{"psi": -0.1}, {"spread_ratio": 0.5}, {"psi": math.nan}, {"new_categories": -1}])
@@ -213,10 +214,34 @@ def test_versions_of_other_splits_are_compared_as_wholes() -> None:
 
 def test_columns_that_are_others_are_not_compared() -> None:
     values = pa.array([1.0, 2.0])
-    one, two = column(values, kind="continuous"), column(values, kind="decimal")
-    assert drift_of({"columns": [one]}, {"columns": [two]}) == ()
-    assert drift_of({"columns": [one]}, {"columns": [{**one, "stats": {}}]}) == ()
-    assert drift_of({"columns": [one]}, {}) == ()
+    one, two = column(values, kind="continuous"), column(pa.array(["1", "2"]), kind="text")
+    for other, why in (
+        ({"columns": [two]}, "was continuous and is text"),
+        ({"columns": [{**one, "stats": {}}]}, "has no statistics to compare"),
+        ({"columns": [{**one, "role": "target"}]}, "is not there any more"),
+        ({}, "is not there any more"),
+    ):
+        assert drift_of({"columns": [one]}, other) == ()
+        assert incomparable({"columns": [one]}, other, ()) == {"v": why}
+    same = drift_of({"columns": [one]}, {"columns": [one]})
+    assert incomparable({"columns": [one]}, {"columns": [one]}, same) == {}
+
+
+def test_numbers_of_another_type_are_still_numbers() -> None:
+    for values in (list(range(12)), list(range(300))):
+        exact = pa.array([Decimal(v) / 4 for v in values], pa.decimal128(10, 2))
+        sides = (
+            column(exact, kind="decimal"),
+            column(pa.array([v / 4 for v in values]), kind="continuous"),
+            column(pa.array([v // 4 for v in values]), kind="integer"),
+        )
+        for old in sides:
+            for new in sides:
+                (one,) = drift_of({"columns": [old]}, {"columns": [new]})
+                assert one.mean is not None
+                assert one.psi is not None
+                if "integer" not in (old["kind"], new["kind"]) or old is new:
+                    assert (one.psi, one.mean_shift) == (0.0, 0.0)
 
 
 def test_what_other_fits_made_is_compared_as_it_went_into_them() -> None:
@@ -228,3 +253,7 @@ def test_what_other_fits_made_is_compared_as_it_went_into_them() -> None:
     assert (one.split, one.mean) == ("given", (15.0, 35.0))
     same = drift_of(old, {"columns": [other], "given": [after], "fit": {"fit_id": "a"}})
     assert [one.split for one in same] == ["all", "given"]
+    part = {**made, "name": "v_part"}
+    two = [{**old, "columns": [made, part]}, {**old, "columns": [other, part], "fit": {"fit_id": "b"}}]
+    assert incomparable(*two, drift_of(*two)) == {}
+    assert list(incomparable({**two[0], "given": []}, two[1], ())) == ["v", "v_part"]
