@@ -11,11 +11,12 @@ import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from etl.transforms.ages import Age
     from etl.transforms.applied import Apply
     from etl.transforms.casts import Cast
     from etl.transforms.categorify import Categorify
     from etl.transforms.columns import NullIndicator, Rename, Select
-    from etl.transforms.dates import Age, Cyclic, DateParts
+    from etl.transforms.dates import Cyclic, DateParts
     from etl.transforms.decimals import DecimalScale
     from etl.transforms.encodings import CountEncode, GroupStats, TargetEncode
     from etl.transforms.fill import FillNull
@@ -55,7 +56,7 @@ __all__ = [
 ]
 
 _HOMES = {
-    "Age": "dates",
+    "Age": "ages",
     "Apply": "applied",
     "Cast": "casts",
     "Categorify": "categorify",
