@@ -13,9 +13,12 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from etl.transforms.ages import Age
     from etl.transforms.applied import Apply
+    from etl.transforms.bins import Bucketize, QuantileBins
+    from etl.transforms.bounds import Clip, Winsorize
     from etl.transforms.casts import Cast
     from etl.transforms.categorify import Categorify
     from etl.transforms.columns import NullIndicator, Rename, Select
+    from etl.transforms.curves import Log1p, Power
     from etl.transforms.dates import Cyclic, DateParts
     from etl.transforms.decimals import DecimalScale
     from etl.transforms.encodings import CountEncode, GroupStats, TargetEncode
@@ -24,14 +27,17 @@ if TYPE_CHECKING:
     from etl.transforms.hashes import HashBucket, HashCross
     from etl.transforms.lists import ListPad, ListPool, ListSlice
     from etl.transforms.onehot import MultiHot, OneHot
-    from etl.transforms.scale import Standardize
+    from etl.transforms.quantize import Quantize
+    from etl.transforms.scale import MaxAbs, MinMax, Robust, Standardize
     from etl.transforms.texts import TextNormalize
 
 __all__ = [
     "Age",
     "Apply",
+    "Bucketize",
     "Cast",
     "Categorify",
+    "Clip",
     "CountEncode",
     "Cyclic",
     "DateParts",
@@ -45,21 +51,31 @@ __all__ = [
     "ListPad",
     "ListPool",
     "ListSlice",
+    "Log1p",
+    "MaxAbs",
+    "MinMax",
     "MultiHot",
     "NullIndicator",
     "OneHot",
+    "Power",
+    "QuantileBins",
+    "Quantize",
     "Rename",
+    "Robust",
     "Select",
     "Standardize",
     "TargetEncode",
     "TextNormalize",
+    "Winsorize",
 ]
 
 _HOMES = {
     "Age": "ages",
     "Apply": "applied",
+    "Bucketize": "bins",
     "Cast": "casts",
     "Categorify": "categorify",
+    "Clip": "bounds",
     "CountEncode": "encodings",
     "Cyclic": "dates",
     "DateParts": "dates",
@@ -73,14 +89,22 @@ _HOMES = {
     "ListPad": "lists",
     "ListPool": "lists",
     "ListSlice": "lists",
+    "Log1p": "curves",
+    "MaxAbs": "scale",
+    "MinMax": "scale",
     "MultiHot": "onehot",
     "NullIndicator": "columns",
     "OneHot": "onehot",
+    "Power": "curves",
+    "QuantileBins": "bins",
+    "Quantize": "quantize",
     "Rename": "columns",
+    "Robust": "scale",
     "Select": "columns",
     "Standardize": "scale",
     "TargetEncode": "encodings",
     "TextNormalize": "texts",
+    "Winsorize": "bounds",
 }
 """Class → its module here."""
 

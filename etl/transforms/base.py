@@ -137,7 +137,11 @@ class Observer(Protocol):
 
 @runtime_checkable
 class Fitted(Transform, Protocol):
-    """A step whose figures come from the train rows."""
+    """A step whose figures come from the train rows.
+
+    One that has a true `knows_fills` takes what an earlier step fills NULLs with from `finish`, so that both are fitted
+    in one reading; for any other the filled column is read once more.
+    """
 
     @property
     def fits(self) -> bool:
@@ -183,6 +187,11 @@ class Described(Transform, Protocol):
             named: The column's figures as they are saved: tables are {"table": name, "sha256": …, "rows": n}.
         """
         ...
+
+
+def is_framed(step: Transform, /) -> bool:
+    """Whether frames of a device can do the step; a step may say by `framed` that it cannot with these arguments."""
+    return isinstance(step, Framed) and bool(getattr(step, "framed", True))
 
 
 def asked(step: Transform, wanted: frozenset[str], before: frozenset[str], /) -> frozenset[str]:

@@ -13,13 +13,13 @@ from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Field, Schema
 from etl.tensors.hashing import words_of
 from etl.tensors.split import key_messages
-from etl.tensors.views import column_of, mask_of, values_of
+from etl.tensors.views import column_of, mask_of
 from etl.transforms.base import listed
 from etl.transforms.counts import CountsOf, as_keys, by_frequency, key_type, keys_of, merged_counts
 from etl.transforms.figures import is_number
 from etl.transforms.grouped import grouped, none_of, of_all, together
 from etl.transforms.host import Values, floats_of, values_in
-from etl.transforms.lookups import lookup_of
+from etl.transforms.lookups import lookup_of, numbers_in, places_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -108,7 +108,7 @@ class CountEncode:
             values, figures = rows[name], state[name]
             table = figures["counts"]
             places = lookup_of(table).places(values)
-            counts = np.append(_numbers(table, "count", np.int64), 0)  # place -1 is the last: never seen
+            counts = np.append(numbers_in(table, "count"), 0)  # place -1 is the last: never seen
             found = counts[places]
             nulls = values.nulls
             if nulls:
@@ -233,11 +233,11 @@ class GroupStats:
         for name in self.values:
             figures = state[name]
             table = figures["groups"]
-            places = _places(table, keys)
+            places = places_in(table, keys)
             rows.counted(self.by, "unseen", int(np.count_nonzero(places < 0)))
-            n = np.append(_numbers(table, "n", np.int64), figures["n"])[places]
-            mean = np.append(_numbers(table, "mean", np.float64), figures["mean"])[places]
-            m2 = np.append(_numbers(table, "m2", np.float64), figures["m2"])[places]
+            n = np.append(numbers_in(table, "n"), figures["n"])[places]
+            mean = np.append(numbers_in(table, "mean"), figures["mean"])[places]
+            m2 = np.append(numbers_in(table, "m2"), figures["m2"])[places]
             for stat in self.stats:
                 with np.errstate(over="ignore"):
                     made[self._name(name, stat)] = Values(_STATS[stat](n, mean, m2))
@@ -352,14 +352,14 @@ class TargetEncode:
         made: dict[str, Values] = {}
         for name in self.columns:
             table = state[name]["encoding"]
-            places = _places(table, rows[name])
+            places = places_in(table, rows[name])
             rows.counted(name, "unseen", int(np.count_nonzero(places < 0)))
-            found = np.append(_numbers(table, "all", np.float64), state[name]["all"])[places]
+            found = np.append(numbers_in(table, "all"), state[name]["all"])[places]
             if folds is not None:
                 for number in range(self.folds):
                     chosen = np.flatnonzero(folds == number)
                     fold = f"fold_{number}"
-                    without = np.append(_numbers(table, fold, np.float64), state[name][fold])
+                    without = np.append(numbers_in(table, fold), state[name][fold])
                     found[chosen] = without[places[chosen]]
             made[name] = Values(found.astype(np.float32))
         return rows.with_columns(made)
@@ -390,7 +390,9 @@ class TargetEncode:
             count, mean, _ = of_all(table)
             prior = mean if count else of_all(whole)[1]  # one fold has all rows: nothing else is known of them
             n, means = np.zeros(whole.num_rows), np.zeros(whole.num_rows)
-            places = _places(whole, values_in(_only(table.column("value")), Field("value", table.schema.field(0).type)))
+            places = places_in(
+                whole, values_in(_only(table.column("value")), Field("value", table.schema.field(0).type))
+            )
             n[places] = table.column("n").to_numpy()
             means[places] = table.column("mean").to_numpy()
             weight = n + self.smoothing
@@ -478,20 +480,6 @@ def _number_of(field: Field, step: str) -> None:
 def _others(parts: Sequence[pa.Table], fold: int) -> pa.Table:
     """The groups of all folds but one."""
     return together([one for number, one in enumerate(parts) if number != fold])
-
-
-def _places(table: pa.Table, keys: Values) -> NDArray[np.int64]:
-    """The row of each key in a table sorted by key, whose last may be NULL; -1: it is in none."""
-    lookup = lookup_of(table)
-    found = lookup.places(keys)
-    if keys.nulls and lookup.null >= 0:
-        found[~keys.present] = lookup.null
-    return found
-
-
-def _numbers(table: pa.Table, column: str, dtype: Any) -> NDArray[Any]:
-    found = table.column(column)
-    return values_of(found.chunk(0), dtype) if found.num_chunks else np.zeros(0, dtype)
 
 
 def _only(column: Any) -> Any:

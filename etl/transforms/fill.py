@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from decimal import Context, Decimal
+from datetime import date, datetime
+from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -15,10 +16,14 @@ from etl.core.late import Late
 from etl.core.schema import Field, Schema
 from etl.engine import frames
 from etl.transforms.base import listed
+from etl.transforms.bounds import rounded
 from etl.transforms.constants import carried_value, constant_of, number_of
-from etl.transforms.figures import DIGITS as DIGITS_OF_DECIMALS
-from etl.transforms.figures import FiguresOf, is_number, merged, moments, unit
+from etl.transforms.counts import CountsOf, by_frequency, key_type, merged_counts
+from etl.transforms.figures import FiguresOf, is_number, merged, moments
 from etl.transforms.host import Values
+from etl.transforms.literals import column_of
+from etl.transforms.lookups import FEW
+from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -30,8 +35,7 @@ if TYPE_CHECKING:
 else:
     pc = Late("pyarrow.compute")
 
-DIGITS = Context(prec=DIGITS_OF_DECIMALS)
-WORDS = ("mean",)
+WORDS = ("mean", "median", "mode")
 """Values that are fitted."""
 
 
@@ -41,7 +45,8 @@ class FillNull:
 
     Attributes:
         columns: Their names.
-        value: Of the columns' own type; or "mean": that of the train rows, rounded to the column's type (half to even).
+        value: Of the columns' own type; or "mean" or "median": that of the train rows, rounded to the column's type
+            (half to even); or "mode": their most frequent value, of equally frequent ones the smallest.
         indicator: With one column: the name of a bool column that says where it was NULL.
 
     Raises:
@@ -94,9 +99,11 @@ class FillNull:
             kind = given.field(name).type
             if not self.fits:
                 constant_of(self.value, given.field(name))
+            elif self.value == "mode":
+                key_type(given.field(name), "FillNull", allow_float=True)
             elif not is_number(kind) or pa.types.is_boolean(kind):
                 raise ConfigError(
-                    f"FillNull({name!r}, {self.value!r}): {name} is {kind}, which has no mean",
+                    f"FillNull({name!r}, {self.value!r}): {name} is {kind}, which has no {self.value}",
                     hint="Fill it with a value of its own type.",
                     column=name,
                 )
@@ -112,12 +119,19 @@ class FillNull:
         return Schema(tuple(fields))
 
     def observer(self, given: Schema, part: int, /) -> Observer:
-        """Moments."""
+        """Moments, quantiles or counts: what the word is found from."""
+        if self.value == "median":
+            return QuantilesOf(given, self.columns)
+        if self.value == "mode":
+            fields = {name: given.field(name) for name in self.columns}
+            return CountsOf(given, {n: key_type(f, "FillNull", allow_float=True) for n, f in fields.items()})
         return FiguresOf(given, self.columns, part)
 
     def merge(self, left: State, right: State, /) -> State:
         """Of both."""
-        return {name: merged(left[name], right[name]) for name in self.columns}
+        by_word: Mapping[object, Any] = {"median": merged_quantiles, "mode": merged_counts}
+        both = by_word.get(self.value, merged)
+        return {name: both(left[name], right[name]) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
         """Column → the value that its NULLs become; numbers, decimals as text."""
@@ -125,20 +139,31 @@ class FillNull:
         found: dict[str, Any] = {}
         for name in self.columns:
             kind = given.field(name).type
-            known = moments(state[name], kind)
-            if not known.n:
-                raise DataError(
-                    f"FillNull({name!r}, 'mean'): column {name} has no value in the rows that are fitted on",
-                    hint="Fill it with a value of your own, or leave the column out.",
-                    column=name,
-                )
-            found[name] = _rounded(known.mean, kind)
+            if self.value == "median":
+                found[name] = rounded(quantiles_of("FillNull", name, state[name], kind, None, "skip").at(0.5), kind)
+            elif self.value == "mode":
+                counts = by_frequency(state[name]["counts"])
+                if not counts.num_rows:
+                    raise self._nothing(name)
+                found[name] = _held(counts.column("value")[0].as_py())
+            else:
+                known = moments(state[name], kind)
+                if not known.n:
+                    raise self._nothing(name)
+                found[name] = rounded(known.mean, kind)
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:
         """Nothing."""
         del state
         return ()
+
+    def _nothing(self, name: str) -> DataError:
+        return DataError(
+            f"FillNull({name!r}, {self.value!r}): column {name} has no value in the rows that are fitted on",
+            hint="Fill it with a value of your own, or leave the column out.",
+            column=name,
+        )
 
     def filled_with(self, name: str, given: Schema, state: State, /) -> Fraction | float:
         """The number that takes the place of NULL in a column that was fitted."""
@@ -178,22 +203,25 @@ def filled_on_host(column: Values, value: Any, /) -> Values:
     """A column with a value of its own type where it is absent."""
     data = column.data
     if not isinstance(data, np.ndarray):
+        if len(data) <= FEW:  # a service: Arrow's scalars would import pandas
+            return column_of([value if one is None else one for one in data.to_pylist()], data.type)
         return Values(pc.fill_null(data, pa.scalar(value, type=data.type)))
     made = data.copy()
     made[~column.present] = number_of(value)
     return Values(made)
 
 
-def _rounded(mean: Fraction | float, kind: pa.DataType) -> int | float | str:
-    """The mean as a value of the column's type, as JSON holds it."""
-    if pa.types.is_floating(kind):
-        return float(np.dtype(kind.to_pandas_dtype()).type(float(mean)))
-    steps = round(Fraction(mean) / unit(kind))  # half to even
-    if pa.types.is_decimal(kind):
-        return str(Decimal(steps).scaleb(-kind.scale, DIGITS))
-    return steps
+def _held(value: Any) -> Any:
+    """A value as a state holds it: decimals and moments as text."""
+    if isinstance(value, date | datetime):
+        return value.isoformat()
+    return str(value) if isinstance(value, Decimal) else value
 
 
-def _stated(value: Any, kind: pa.DataType) -> Any:
+def _stated(value: Any, kind: Any) -> Any:
     """A value of a state as Python's own."""
-    return Decimal(value) if pa.types.is_decimal(kind) else value
+    if pa.types.is_decimal(kind):
+        return Decimal(value)
+    if pa.types.is_timestamp(kind):
+        return datetime.fromisoformat(value)
+    return date.fromisoformat(value) if pa.types.is_date(kind) else value

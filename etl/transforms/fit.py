@@ -16,7 +16,8 @@ import pyarrow as pa
 from etl.core.errors import EtlError
 from etl.core.schema import Schema
 from etl.engine.door import carried
-from etl.transforms.base import Dropping, Fitted, Folded, Framed, Transform, Widened, asked, needs_fit
+from etl.transforms.base import Dropping, Fitted, Folded, Framed, Transform, Widened, asked, is_framed, needs_fit
+from etl.transforms.figures import is_number
 from etl.transforms.fill import FillNull
 from etl.transforms.host import Rows, values_in
 
@@ -98,7 +99,7 @@ def scans_of(steps: Sequence[Transform], /) -> tuple[int, ...]:
     least = 0  # the first reading in which it is known which rows there are
     for step in steps:
         fits = needs_fit(step)
-        sees = through if fits and not isinstance(step, FillNull) else {}
+        sees = through if fits and getattr(step, "knows_fills", False) else {}
         scan = max((sees.get(name, ready.get(name, 0)) for name in step.reads), default=0)
         if fits or isinstance(step, Dropping):
             scan = max(scan, least)
@@ -196,7 +197,8 @@ def finished(plan: Planned, observed: Mapping[int, State], /) -> dict[int, State
         for name in step.writes:
             filled.pop(name, None)
         if isinstance(step, FillNull):
-            filled |= {name: step.filled_with(name, given, found[place]) for name in step.columns}
+            numbers = [name for name in step.columns if is_number(given.field(name).type)]
+            filled |= {name: step.filled_with(name, given, found[place]) for name in numbers}
     return found
 
 
@@ -245,7 +247,7 @@ def applied_to_frames(plan: Planned, states: Mapping[int, State], rows: Rows, ba
     Raises:
         CastError: As `applied`.
     """
-    numbered = itertools.groupby(range(len(plan.steps)), lambda place: isinstance(plan.steps[place], Framed))
+    numbered = itertools.groupby(range(len(plan.steps)), lambda place: is_framed(plan.steps[place]))
     for framed, places in numbered:
         if framed:
             rows = _on_frame(plan, states, rows, backend, list(places))

@@ -175,3 +175,19 @@ def lookup_of(table: pa.Table, column: str = "value", /) -> Lookup:
         column: The name of its keys.
     """
     return _known.of(table, column)
+
+
+def places_in(table: pa.Table, keys: Values, /) -> NDArray[np.int64]:
+    """The row of each key in a table whose `value` is sorted, NULL last; -1: it is in none. int64 (n,)."""
+    lookup = lookup_of(table)
+    found = lookup.places(keys)
+    if lookup.null >= 0 and keys.nulls:
+        found[~keys.present] = lookup.null
+    return found
+
+
+def numbers_in(table: pa.Table, column: str, /) -> NDArray[Any]:
+    """A column of int64 or float64 without NULL, of a table in one chunk."""
+    found: Any = table.column(column)
+    dtype = np.float64 if pa.types.is_floating(found.type) else np.int64
+    return values_of(found.chunk(0), dtype) if found.num_chunks else np.zeros(0, dtype)

@@ -3,33 +3,43 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
-from fractions import Fraction
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
-from etl.core.errors import CastError, ConfigError, DataError
-from etl.core.schema import Schema
+from etl.core.errors import ConfigError, DataError
 from etl.engine import frames
 from etl.transforms.base import listed
-from etl.transforms.figures import FiguresOf, filled, is_number, merged, moments
+from etl.transforms.bykey import finish_by, merge_by, observe_by, standardized_by
+from etl.transforms.counts import key_type
+from etl.transforms.extremes import ExtremesOf, known_extremes, merged_extremes
+from etl.transforms.figures import FiguresOf, filled, merged, moments
 from etl.transforms.host import Values, floats_of
+from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of, two_quantiles
+from etl.transforms.reals import (
+    at,
+    check_numbers,
+    clipped_series,
+    finite,
+    level,
+    mask_in,
+    minus,
+    narrow_series,
+    narrowed,
+    real,
+    series_minus,
+    skip_or_error,
+    with_types,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from numpy.typing import NDArray
-
+    from etl.core.schema import Schema
     from etl.transforms.base import Observer, State
     from etl.transforms.host import Rows
-
-_WHOLE = 1 << 53
-"""From here on float64 does not hold every integer."""
-_NEAR = 1 << 62
-"""Integers so far from another differ from it by less than 2^63."""
-_LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +52,8 @@ class Standardize:
         columns: Their names.
         ddof: The variance is divided by n - ddof: 0, as in scikit-learn, or 1.
         nan: "skip": NaN is not among what mean and std are of; "error": it is refused.
+        by: A key, each of whose values has its own mean and std; NULL is one. None: all rows have one.
+        unseen: What a key that was never seen gets: "global", the mean and std of all rows, or "error".
 
     Raises:
         ConfigError: No column, or an option that there is not.
@@ -49,12 +61,21 @@ class Standardize:
 
     kind: ClassVar[str] = "standardize"
     fits: ClassVar[bool] = True
+    knows_fills: ClassVar[bool] = True
     columns: tuple[str, ...]
     ddof: int = 0
     nan: Literal["skip", "error"] = "skip"
+    by: str | None = None
+    unseen: Literal["global", "error"] = "global"
 
     def __init__(
-        self, columns: str | list[str] | tuple[str, ...], *, ddof: int = 0, nan: Literal["skip", "error"] = "skip"
+        self,
+        columns: str | list[str] | tuple[str, ...],
+        *,
+        ddof: int = 0,
+        nan: Literal["skip", "error"] = "skip",
+        by: str | None = None,
+        unseen: Literal["global", "error"] = "global",
     ) -> None:
         object.__setattr__(self, "columns", listed(columns, "Standardize"))
         if ddof not in (0, 1) or isinstance(ddof, bool):
@@ -62,12 +83,24 @@ class Standardize:
         if nan not in ("skip", "error"):
             raise ConfigError(f"Standardize: nan is {nan!r}", hint='Give "skip" or "error".')
         object.__setattr__(self, "ddof", ddof)
+        if unseen not in ("global", "error"):
+            raise ConfigError(f"Standardize: unseen is {unseen!r}", hint='Give "global" or "error".')
+        key = None if by is None else listed(by, "Standardize")[0]
+        if key in self.columns:
+            raise ConfigError(f"Standardize: {key} would be standardized by itself")
         object.__setattr__(self, "nan", nan)
+        object.__setattr__(self, "by", key)
+        object.__setattr__(self, "unseen", unseen)
+
+    @property
+    def framed(self) -> bool:
+        """Not by key, whose figures are looked up on the host."""
+        return self.by is None
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
+        """The columns, and the key."""
+        return self.columns if self.by is None else (*self.columns, self.by)
 
     @property
     def writes(self) -> tuple[str, ...]:
@@ -76,23 +109,21 @@ class Standardize:
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns; those standardized are float32."""
-        given.require(*self.columns)
-        for name in self.columns:
-            if not is_number(given.field(name).type):
-                raise ConfigError(
-                    f"Standardize({name!r}): {name} is {given.field(name).type}, not a number",
-                    hint="Leave it out, or make a number of it in the function.",
-                    column=name,
-                )
-        made = {n: replace(given.field(n), type=pa.float32(), vocabulary=None, note="") for n in self.columns}
-        return Schema(tuple(made.get(f.name, f) for f in given))
+        check_numbers(given, self.columns, "Standardize")
+        if self.by is not None:
+            given.require(self.by)
+            key_type(given.field(self.by), "Standardize(by=…)")
+        return with_types(given, self.columns, pa.float32())
 
     def observer(self, given: Schema, part: int, /) -> Observer:
         """Moments."""
-        return FiguresOf(given, self.columns, part)
+        figures = FiguresOf(given, self.columns, part)
+        return figures if self.by is None else observe_by(figures, given, self.by, self.columns)
 
     def merge(self, left: State, right: State, /) -> State:
         """Of both."""
+        if self.by is not None:
+            return merge_by(left, right, self.columns)
         return {name: merged(left[name], right[name]) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled_with: Mapping[str, Any], /) -> State:
@@ -120,12 +151,11 @@ class Standardize:
                 raise DataError(f"Standardize({name!r}): the spread of {name} is beyond float64", column=name)
             # Of equal floats the rounding of their mean may leave a spread that there is not.
             least = abs(float(known.mean)) * 2.0**-52 if isinstance(known.mean, float) else 0.0
-            found[name] = {"n": known.n, "mean": float(known.mean), "std": std if std > least else 0.0}
+            found[name] = {"n": known.n, "std": std if std > least else 0.0, **at(known.mean, kind)}
+            if self.by is not None:
+                found[name] |= finish_by(state[name], self.ddof)
             if pa.types.is_decimal(kind) and std and abs(float(known.mean)) * 2.0**-53 > std * 2.0**-24:
                 found[name] |= {"coarse": True}
-            if pa.types.is_integer(kind):
-                base = round(Fraction(known.mean))
-                found[name] |= {"base": base, "rest": float(Fraction(known.mean) - base)}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:
@@ -147,10 +177,14 @@ class Standardize:
         made: dict[str, Values] = {}
         for name in self.columns:
             column, std = rows[name], state[name]["std"]
-            apart = _apart_on_host(column, state[name])
+            if self.by is not None:
+                scaled = standardized_by(column, rows, self.by, state[name], refuse=self.unseen == "error")
+                made[name] = Values(narrowed(scaled, column, rows, name, "standardized"), mask_in(column))
+                continue
+            apart = minus(column, state[name])
             with np.errstate(over="ignore", invalid="ignore"):
                 scaled = apart / std if std else np.where(np.isfinite(apart), 0.0, apart)
-            made[name] = Values(_narrow_on_host(scaled, column, rows, name), _valid_of(column))
+            made[name] = Values(narrowed(scaled, column, rows, name, "standardized"), mask_in(column))
         return rows.with_columns(made)
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
@@ -158,80 +192,313 @@ class Standardize:
         made = frame.copy(deep=False)
         for name in self.columns:
             std = state[name]["std"]
-            unsigned = pa.types.is_unsigned_integer(given.field(name).type)
-            apart = (_apart_unsigned if unsigned else _apart)(frame[name], state[name])
-            scaled = apart / std if std else apart.where(~_finite(apart), 0.0)
-            made[name] = _narrow(scaled, name)
+            apart = series_minus(frame[name], state[name], given.field(name).type)
+            scaled = apart / std if std else apart.where(~finite(apart), 0.0)
+            made[name] = narrow_series(scaled, name, "standardized")
         return made
 
 
-def _apart_on_host(column: Values, figures: State) -> NDArray[np.float64]:
-    """The difference from the mean, float64; large integers are centred as such first, float64 does not hold them."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        plain: NDArray[np.float64] = floats_of(column) - figures["mean"]
-        base, whole = figures.get("base", 0), column.data
-        if abs(base) < _WHOLE:
-            return plain
-        if whole.dtype.kind == "u":
-            at = whole.dtype.type(base)
-            apart = np.where(whole < at, -(at - whole).astype(np.float64), (whole - at).astype(np.float64))
-            return np.asarray(apart - figures["rest"], np.float64)
-        near = (whole >= max(base - _NEAR, _LEAST)) & (whole <= min(base + _NEAR, _MOST))
-        return np.where(near, (whole - base).astype(np.float64) - figures["rest"], plain)
+@dataclass(frozen=True, slots=True)
+class MinMax:
+    """The least value of the train rows becomes `low`, the greatest `high`, others lie between in proportion; float32.
 
+    A value beyond them is not clipped unless that is asked for; it is counted as "out_of_range". A column whose values
+    are all equal becomes `low`. NULL stays NULL, NaN stays NaN; infinities are not among the extremes.
 
-def _narrow_on_host(wide: NDArray[np.float64], column: Values, rows: Rows, name: str) -> NDArray[np.float32]:
-    """float64 rounded to float32.
+    Attributes:
+        columns: Their names.
+        low: What the least becomes.
+        high: What the greatest becomes.
+        clip: Values beyond become `low` or `high`.
+        nan: "skip": NaN does not count; "error": it is refused.
 
     Raises:
-        CastError: A finite value is beyond float32.
+        ConfigError: No column, or an option that there is not.
     """
-    with np.errstate(over="ignore"):
-        narrow = wide.astype(np.float32)
-    if np.isinf(narrow).any():
-        lost = np.isinf(narrow) & np.isfinite(wide) & column.present
-        if lost.any():
-            row = int(lost.argmax())
-            raise rows.refused(name, row, f"its standardized value {wide[row]} is beyond float32")
-    return narrow
+
+    kind: ClassVar[str] = "min_max"
+    fits: ClassVar[bool] = True
+    knows_fills: ClassVar[bool] = True
+    columns: tuple[str, ...]
+    low: float = 0.0
+    high: float = 1.0
+    clip: bool = False
+    nan: Literal["skip", "error"] = "skip"
+
+    def __init__(
+        self,
+        columns: str | list[str] | tuple[str, ...],
+        *,
+        low: float = 0.0,
+        high: float = 1.0,
+        clip: bool = False,
+        nan: Literal["skip", "error"] = "skip",
+    ) -> None:
+        object.__setattr__(self, "columns", listed(columns, "MinMax"))
+        low, high = real(low, "MinMax", "low"), real(high, "MinMax", "high")
+        if not low < high:
+            raise ConfigError(f"MinMax: low is {low!r} and high {high!r}", hint="low is less than high.")
+        object.__setattr__(self, "low", low)
+        object.__setattr__(self, "high", high)
+        object.__setattr__(self, "clip", bool(clip))
+        object.__setattr__(self, "nan", skip_or_error(nan, "MinMax"))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
+
+    def output_schema(self, given: Schema, /) -> Schema:
+        """The same columns as float32."""
+        check_numbers(given, self.columns, "MinMax")
+        return with_types(given, self.columns, pa.float32())
+
+    def observer(self, given: Schema, part: int, /) -> Observer:
+        """Extremes."""
+        del part
+        return ExtremesOf(given, self.columns)
+
+    def merge(self, left: State, right: State, /) -> State:
+        """Of both."""
+        return {name: merged_extremes(left[name], right[name]) for name in self.columns}
+
+    def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
+        """Column → least and greatest value, and what is subtracted and divided by."""
+        found: dict[str, Any] = {}
+        for name in self.columns:
+            kind = given.field(name).type
+            least, most = known_extremes("MinMax", name, state[name], kind, filled.get(name), self.nan)
+            found[name] = {"min": float(least), "max": float(most), "width": float(most - least), **at(least, kind)}
+        return found
+
+    def warnings(self, state: State, /) -> tuple[str, ...]:
+        """Columns whose values are all equal."""
+        flat = [name for name in self.columns if state[name]["width"] == 0.0]
+        return tuple(f"all values of {n} that it was fitted on are equal: it is {self.low} after MinMax" for n in flat)
+
+    def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
+        """The rows with the columns scaled."""
+        del given
+        made: dict[str, Values] = {}
+        for name in self.columns:
+            column, width = rows[name], state[name]["width"]
+            apart = minus(column, state[name])
+            with np.errstate(over="ignore", invalid="ignore"):
+                beyond = (apart < 0.0) | (apart > width)
+                if beyond.any():
+                    valid = column.present if column.nulls else True
+                    rows.counted(name, "out_of_range", int(np.count_nonzero(beyond & valid)))
+                scaled = apart / width * (self.high - self.low) + self.low if width else level(apart, self.low)
+                if self.clip:
+                    scaled = np.clip(scaled, self.low, self.high)
+            made[name] = Values(narrowed(scaled, column, rows, name, "scaled"), mask_in(column))
+        return rows.with_columns(made)
+
+    def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
+        """The frame with the columns scaled."""
+        made = frame.copy(deep=False)
+        for name in self.columns:
+            width = state[name]["width"]
+            apart = series_minus(frame[name], state[name], given.field(name).type)
+            if width:
+                scaled = apart / width * (self.high - self.low) + self.low
+            else:
+                scaled = apart.where(~finite(apart), self.low)
+            if self.clip:
+                scaled = clipped_series(scaled, self.low, self.high)
+            made[name] = narrow_series(scaled, name, "scaled")
+        return made
 
 
-def _valid_of(column: Values) -> NDArray[np.bool_] | None:
-    return column.present if column.nulls else None
+@dataclass(frozen=True, slots=True)
+class MaxAbs:
+    """x / the greatest absolute value of the train rows, as float32; 0 stays 0. A column of zeros stays 0.
 
+    NULL stays NULL, NaN stays NaN; infinities are not among the extremes.
 
-def _apart(series: Any, figures: State) -> Any:
-    """The difference from the mean, float64; large integers are centred as such first, float64 does not hold them."""
-    plain = frames.to_float(series) - figures["mean"]
-    base = figures.get("base", 0)
-    if abs(base) < _WHOLE:
-        return plain
-    near = ((series >= max(base - _NEAR, _LEAST)) & (series <= min(base + _NEAR, _MOST))).fillna(value=False)
-    return plain.where(~near, frames.to_float(series.where(near) - base) - figures["rest"])
-
-
-def _apart_unsigned(series: Any, figures: State) -> Any:
-    """The same of numbers that have no sign: what is above and what is below, since a difference would wrap."""
-    base = figures["base"]
-    if base < _WHOLE:
-        return frames.to_float(series) - figures["mean"]
-    lower = (series < base).fillna(value=False)
-    above = frames.to_float(series.where(~lower) - base)
-    return above.where(~lower, -frames.to_float(base - series.where(lower))) - figures["rest"]
-
-
-def _narrow(series: Any, name: str) -> Any:
-    """float64 rounded to float32.
+    Attributes:
+        columns: Their names.
+        nan: "skip": NaN does not count; "error": it is refused.
 
     Raises:
-        CastError: A finite value is beyond float32.
+        ConfigError: No column, or an option that there is not.
     """
-    most = 3.4028235677973366e38  # half a step above the greatest float32: from here on rounding gives infinity
-    if bool((_finite(series) & (abs(series) >= most).fillna(value=False)).any()):
-        raise CastError(f"a standardized value of {name} is beyond float32", column=name)
-    return frames.to_float(series, "float32")
+
+    kind: ClassVar[str] = "max_abs"
+    fits: ClassVar[bool] = True
+    knows_fills: ClassVar[bool] = True
+    columns: tuple[str, ...]
+    nan: Literal["skip", "error"] = "skip"
+
+    def __init__(self, columns: str | list[str] | tuple[str, ...], *, nan: Literal["skip", "error"] = "skip") -> None:
+        object.__setattr__(self, "columns", listed(columns, "MaxAbs"))
+        object.__setattr__(self, "nan", skip_or_error(nan, "MaxAbs"))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
+
+    def output_schema(self, given: Schema, /) -> Schema:
+        """The same columns as float32."""
+        check_numbers(given, self.columns, "MaxAbs")
+        return with_types(given, self.columns, pa.float32())
+
+    def observer(self, given: Schema, part: int, /) -> Observer:
+        """Extremes."""
+        del part
+        return ExtremesOf(given, self.columns)
+
+    def merge(self, left: State, right: State, /) -> State:
+        """Of both."""
+        return {name: merged_extremes(left[name], right[name]) for name in self.columns}
+
+    def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
+        """Column → the greatest absolute value."""
+        found: dict[str, Any] = {}
+        for name in self.columns:
+            kind = given.field(name).type
+            least, most = known_extremes("MaxAbs", name, state[name], kind, filled.get(name), self.nan)
+            found[name] = {"max_abs": float(max(abs(least), abs(most)))}
+        return found
+
+    def warnings(self, state: State, /) -> tuple[str, ...]:
+        """Columns of zeros."""
+        flat = [name for name in self.columns if state[name]["max_abs"] == 0.0]
+        return tuple(f"all values of {n} that it was fitted on are 0: it is 0 after MaxAbs" for n in flat)
+
+    def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
+        """The rows with the columns scaled."""
+        del given
+        made: dict[str, Values] = {}
+        for name in self.columns:
+            column, most = rows[name], state[name]["max_abs"]
+            wide = floats_of(column)
+            with np.errstate(over="ignore", invalid="ignore"):
+                scaled = wide / most if most else level(wide, 0.0)
+            made[name] = Values(narrowed(scaled, column, rows, name, "scaled"), mask_in(column))
+        return rows.with_columns(made)
+
+    def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
+        """The frame with the columns scaled."""
+        del given
+        made = frame.copy(deep=False)
+        for name in self.columns:
+            most, wide = state[name]["max_abs"], frames.to_float(frame[name])
+            scaled = wide / most if most else wide.where(~finite(wide), 0.0)
+            made[name] = narrow_series(scaled, name, "scaled")
+        return made
 
 
-def _finite(series: Any) -> Any:
-    """Where a value is neither NULL, NaN nor infinite."""
-    return (abs(series) < math.inf).fillna(value=False)
+@dataclass(frozen=True, slots=True)
+class Robust:
+    """(x - median) / (q3 - q1) of the train rows, as float32: outliers do not move it.
+
+    A column whose quantiles are equal becomes 0. NULL stays NULL, NaN stays NaN; infinities are not among the values.
+
+    Attributes:
+        columns: Their names.
+        quantiles: Between which two quantiles the range is taken.
+        exact: Keep every distinct value, however many; else from a million on quantiles are within 2^-9 of their size.
+        nan: "skip": NaN does not count; "error": it is refused.
+
+    Raises:
+        ConfigError: No column, or an option that there is not.
+    """
+
+    kind: ClassVar[str] = "robust"
+    fits: ClassVar[bool] = True
+    knows_fills: ClassVar[bool] = True
+    columns: tuple[str, ...]
+    quantiles: tuple[float, float] = (0.25, 0.75)
+    exact: bool = False
+    nan: Literal["skip", "error"] = "skip"
+
+    def __init__(
+        self,
+        columns: str | list[str] | tuple[str, ...],
+        *,
+        quantiles: tuple[float, float] = (0.25, 0.75),
+        exact: bool = False,
+        nan: Literal["skip", "error"] = "skip",
+    ) -> None:
+        object.__setattr__(self, "columns", listed(columns, "Robust"))
+        object.__setattr__(self, "quantiles", two_quantiles(quantiles, "Robust"))
+        object.__setattr__(self, "exact", bool(exact))
+        object.__setattr__(self, "nan", skip_or_error(nan, "Robust"))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
+
+    def output_schema(self, given: Schema, /) -> Schema:
+        """The same columns as float32."""
+        check_numbers(given, self.columns, "Robust")
+        return with_types(given, self.columns, pa.float32())
+
+    def observer(self, given: Schema, part: int, /) -> Observer:
+        """Counts of values, or of ranges of them."""
+        del part
+        return QuantilesOf(given, self.columns, exact=self.exact)
+
+    def merge(self, left: State, right: State, /) -> State:
+        """Of both."""
+        return {name: merged_quantiles(left[name], right[name], exact=self.exact) for name in self.columns}
+
+    def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
+        """Column → median and range."""
+        found: dict[str, Any] = {}
+        for name in self.columns:
+            kind = given.field(name).type
+            known = quantiles_of("Robust", name, state[name], kind, filled.get(name), self.nan)
+            low, middle, high = known.at(self.quantiles[0]), known.at(0.5), known.at(self.quantiles[1])
+            found[name] = {
+                "n": known.n,
+                "range": float(high - low),
+                "approximate": known.approximate,
+                **at(middle, kind),
+            }
+        return found
+
+    def warnings(self, state: State, /) -> tuple[str, ...]:
+        """Columns without a range."""
+        flat = [name for name in self.columns if state[name]["range"] == 0.0]
+        return tuple(f"the quantiles of {n} that it was fitted on are equal: it is 0 after Robust" for n in flat)
+
+    def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
+        """The rows with the columns scaled."""
+        del given
+        made: dict[str, Values] = {}
+        for name in self.columns:
+            column, width = rows[name], state[name]["range"]
+            apart = minus(column, state[name])
+            with np.errstate(over="ignore", invalid="ignore"):
+                scaled = apart / width if width else level(apart, 0.0)
+            made[name] = Values(narrowed(scaled, column, rows, name, "scaled"), mask_in(column))
+        return rows.with_columns(made)
+
+    def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
+        """The frame with the columns scaled."""
+        made = frame.copy(deep=False)
+        for name in self.columns:
+            width = state[name]["range"]
+            apart = series_minus(frame[name], state[name], given.field(name).type)
+            scaled = apart / width if width else apart.where(~finite(apart), 0.0)
+            made[name] = narrow_series(scaled, name, "scaled")
+        return made

@@ -1,0 +1,100 @@
+"""Numbers brought to the scale of their key: each key's own mean and standard deviation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pyarrow as pa
+
+from etl.tensors.views import column_of, mask_of
+from etl.transforms.counts import key_type, keys_of
+from etl.transforms.figures import merged
+from etl.transforms.grouped import grouped, none_of, together
+from etl.transforms.host import floats_of, values_in
+from etl.transforms.lookups import numbers_in, places_in
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from numpy.typing import NDArray
+
+    from etl.core.schema import Schema
+    from etl.transforms.base import Observer, State
+    from etl.transforms.host import Rows, Values
+
+
+def observe_by(figures: Observer, given: Schema, by: str, columns: Sequence[str], /) -> Observer:
+    """What is observed of columns, and by key beside it."""
+    return _ByKey(figures, given, by, columns)
+
+
+def merge_by(left: State, right: State, columns: Sequence[str], /) -> dict[str, Any]:
+    """Of both."""
+    return {
+        name: {**merged(left[name], right[name]), "keys": together([left[name]["keys"], right[name]["keys"]])}
+        for name in columns
+    }
+
+
+def finish_by(found: Mapping[str, Any], ddof: int, /) -> dict[str, Any]:
+    """The figures of keys: value, n, mean, rest and std, sorted by key; a key of too few values has std 0."""
+    table: pa.Table = found["keys"].sort_by("value").combine_chunks()
+    n, m2 = table.column("n").to_numpy(), table.column("m2").to_numpy()
+    mean = np.abs(table.column("mean").to_numpy())
+    std = np.sqrt(np.where(n > ddof, m2, 0.0) / np.maximum(n - ddof, 1))
+    # Of equal floats the rounding of their mean may leave a spread that there is not.
+    std[std <= mean * 2.0**-52] = 0.0
+    return {"keys": table.drop_columns(["m2"]).append_column("std", [column_of(pa.float64(), std)])}
+
+
+def standardized_by(
+    column: Values, rows: Rows, by: str, figures: Mapping[str, Any], /, *, refuse: bool
+) -> NDArray[np.float64]:
+    """Each number by the figures of its key, float64 (n,); of a key never seen by those of all rows.
+
+    Raises:
+        CastError: A key was never seen, and that is refused.
+    """
+    table = figures["keys"]
+    places = places_in(table, rows[by])
+    unseen = places < 0
+    if unseen.any():
+        rows.counted(by, "unseen", int(np.count_nonzero(unseen)))
+        if refuse:
+            row = int(unseen.argmax())
+            hint = 'Write unseen="global", or fit anew.'
+            raise rows.refused(by, row, "its key was never seen in the rows that were fitted on", hint=hint)
+    mean = np.append(numbers_in(table, "mean"), figures["mean"])[places]
+    rest = np.append(numbers_in(table, "rest"), 0.0)[places]
+    std = np.append(numbers_in(table, "std"), figures["std"])[places]
+    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
+        apart = (floats_of(column) - mean) - rest
+        return np.where(std > 0, apart / np.where(std > 0, std, 1.0), np.where(np.isfinite(apart), 0.0, apart))
+
+
+class _ByKey:
+    """Moments of columns, and of each key."""
+
+    def __init__(self, figures: Observer, given: Schema, by: str, columns: Sequence[str], /) -> None:
+        self._figures, self._given = figures, given
+        self._by = given.field(by)
+        self._kind = key_type(self._by, "Standardize")
+        self._tables = {name: [none_of(self._kind)] for name in columns}
+
+    def take(self, rows: pa.RecordBatch, /) -> None:
+        """The next rows."""
+        self._figures.take(rows.select(list(self._tables)))
+        keys = keys_of(rows.column(rows.schema.get_field_index(self._by.name)), self._by, self._kind)
+        for name, tables in self._tables.items():
+            values = values_in(rows.column(rows.schema.get_field_index(name)), self._given.field(name))
+            numbers = floats_of(values)
+            chosen = values.present & np.isfinite(numbers)
+            tables.append(grouped(keys.filter(mask_of(chosen)), numbers[chosen]))
+            if len(tables) > 16:
+                self._tables[name] = [together(tables)]
+
+    def state(self) -> dict[str, Any]:
+        """Column → its moments, and those of each key."""
+        whole = self._figures.state()
+        return {name: dict(whole[name]) | {"keys": together(tables)} for name, tables in self._tables.items()}
