@@ -3,6 +3,8 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 PYTEST := .venv/bin/python -m pytest -rs
+# Test files at once: each process has servers of its own.
+JOBS := $(shell n=$$(nproc); echo $$((n < 4 ? n : 4)))
 
 .PHONY: help demo test test-heavy test-all check lint-frames gpu-test build bench sizes lock clean
 help: ## this list
@@ -15,7 +17,7 @@ demo: ## set up, then build the demo shop and export tensors and Parquet from it
 test: ## set up, then the quick tests, on real servers started for them
 	@.ci/setup product test
 	@.ci/setup servers
-	@$(PYTEST) -m "not slow and not framework and not gpu and not gpuwheels"
+	@$(PYTEST) -n $(JOBS) --dist loadfile -m "not slow and not framework and not gpu and not gpuwheels"
 
 test-heavy: ## the other tests: slow ones, those with torch, JAX or TensorFlow (in .venv), those with cuDF's wheels (in .gpu)
 	@.ci/setup product test
