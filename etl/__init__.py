@@ -14,18 +14,22 @@ if TYPE_CHECKING:
     from etl.planning.endpoints import SQL, Parquet, Read, Tensors
     from etl.planning.schedule import after, cron, every
     from etl.tensors.dataset import open_dataset
+    from etl.tensors.difference import diff
+    from etl.tensors.drift import Limits
     from etl.transforms.serving import load_preprocessor
 
 __version__ = "0.1.0.dev0"
 
 __all__ = [
     "SQL",
+    "Limits",
     "Parquet",
     "Read",
     "Retry",
     "Tensors",
     "after",
     "cron",
+    "diff",
     "errors",
     "every",
     "frames",
@@ -37,6 +41,7 @@ __all__ = [
 ]
 
 _DOOR = {
+    "Limits": ("etl.tensors.drift", "Limits"),
     "SQL": ("etl.planning.endpoints", "SQL"),
     "Parquet": ("etl.planning.endpoints", "Parquet"),
     "Read": ("etl.planning.endpoints", "Read"),
@@ -44,6 +49,7 @@ _DOOR = {
     "Tensors": ("etl.planning.endpoints", "Tensors"),
     "after": ("etl.planning.schedule", "after"),
     "cron": ("etl.planning.schedule", "cron"),
+    "diff": ("etl.tensors.difference", "diff"),
     "errors": ("etl.core.errors", None),
     "every": ("etl.planning.schedule", "every"),
     "frames": ("etl.engine.frames", None),

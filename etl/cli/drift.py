@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING
 from etl.cli import output, process
 from etl.core.errors import DataError
 from etl.tensors.difference import diff as difference
-from etl.tensors.drift import beyond
 from etl.tensors.places import place_of
 from etl.tensors.showing import looks
 from etl.tensors.versions import required, version_of
@@ -55,7 +54,7 @@ def diff(
     """
     process.prepare(None, debug=debug)
     found = difference(path, first, second)
-    passed = beyond(found.drift, limits, columns)
+    passed = found.beyond(limits, columns)
     if as_json:
         output.emit_json({**found.as_json(), "exceeded": [one.as_json() for one in passed]})
     else:

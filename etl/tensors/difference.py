@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from etl.core.errors import ConfigError
-from etl.tensors.drift import drift_of, incomparable
+from etl.tensors.drift import beyond, drift_of, incomparable
 from etl.tensors.manifest import integer
 from etl.tensors.places import place_of
 from etl.tensors.versions import required, version_of
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     import os
     from collections.abc import Mapping, Sequence
 
-    from etl.tensors.drift import ColumnDrift
+    from etl.tensors.drift import ColumnDrift, Excess, Limits
     from etl.tensors.manifest import Manifest
 
 COMPARED = ("role", "kind", "dtype", "nullable", "tensor", "index", "shape", "arrow_type", "source_type")
@@ -61,6 +61,18 @@ class Difference:
         return not (self.recipes or self.added or self.removed or self.changed or self.statistics) and not (
             self.paths["added"] or self.paths["removed"]
         )
+
+    def beyond(self, limits: Limits, columns: Sequence[str] = (), /) -> tuple[Excess, ...]:
+        """What of the drift passes its limit: column, split, measure, value and limit each.
+
+        Args:
+            limits: What may differ.
+            columns: Only these are held to the limits; none: all but keys, times and running numbers.
+
+        Raises:
+            ConfigError: A column is not in both versions, so that it would be held to nothing.
+        """
+        return beyond(self.drift, limits, columns)
 
     def as_json(self) -> dict[str, object]:
         """As JSON values; pairs are [first, second]."""

@@ -254,6 +254,7 @@ def test_what_other_fits_made_is_compared_as_it_went_into_them() -> None:
     same = drift_of(old, {"columns": [other], "given": [after], "fit": {"fit_id": "a"}})
     assert [one.split for one in same] == ["all", "given"]
     part = {**made, "name": "v_part"}
-    two = [{**old, "columns": [made, part]}, {**old, "columns": [other, part], "fit": {"fit_id": "b"}}]
-    assert incomparable(*two, drift_of(*two)) == {}
-    assert list(incomparable({**two[0], "given": []}, two[1], ())) == ["v", "v_part"]
+    first = {**old, "columns": [made, part]}
+    second = {**first, "columns": [other, part], "fit": {"fit_id": "b"}}
+    assert incomparable(first, second, drift_of(first, second)) == {}
+    assert list(incomparable({**first, "given": []}, second, ())) == ["v", "v_part"]
