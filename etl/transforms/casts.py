@@ -17,7 +17,7 @@ from etl.tensors.views import bits_of, shown, valid_of, values_of
 from etl.transforms.base import listed
 from etl.transforms.decimals import MOST, halves
 from etl.transforms.figures import is_number
-from etl.transforms.host import Values, array_of
+from etl.transforms.host import Values, array_of, holds_all
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -118,7 +118,7 @@ class Cast:
                 continue
             data = column.data
             have, want = getattr(data, "dtype", None), np.dtype(self.dtype)
-            if have is not None and _holds_all(have, want):
+            if have is not None and holds_all(have, want):
                 made[name] = Values(data.astype(want, copy=False), column.valid)
                 continue
             count = CastCount()
@@ -147,11 +147,6 @@ class Cast:
         else:
             into(array, out, self.dtype, policy, count)
         return out
-
-
-def _holds_all(have: np.dtype[Any], want: np.dtype[Any]) -> bool:
-    """Whether every value of a dtype is one of another: NumPy calls int64 to float64 safe."""
-    return have == want or (np.can_cast(have, want, "safe") and not (have.kind in "iu" and have.itemsize == 8))
 
 
 def _has_text(kind: Any, name: str) -> bool:

@@ -13,7 +13,7 @@ from etl.tensors import cast
 from etl.tensors.manifest import sequence
 from etl.tensors.pack import native_dtype
 from etl.tensors.segments import held_dtype
-from etl.transforms.host import array_of
+from etl.transforms.host import array_of, holds_all
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -80,7 +80,7 @@ class Column:
         have, want = data.dtype, np.dtype(np.uint16 if self.dtype == "bfloat16" else self.dtype)
         if self.dtype == "bfloat16":
             return False
-        if have == want or np.can_cast(have, want, "safe"):
+        if holds_all(have, want):
             return not pa.types.is_timestamp(self.field.type) or getattr(self.field.type, "unit", "") == "us"
         limit = _WHOLE.get(self.dtype)
         if have.kind not in "iu" or limit is None:

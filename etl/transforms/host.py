@@ -267,6 +267,14 @@ def is_plain(kind: pa.DataType, /) -> bool:
     )
 
 
+def holds_all(have: np.dtype[Any], want: np.dtype[Any], /) -> bool:
+    """Whether every value of a dtype is one of another: NumPy calls int64 to float64 safe, which it is not."""
+    whole = have.kind in "iu" and want.kind in "iu"
+    return have == want or (
+        np.can_cast(have, want, "safe") and (whole or not (have.kind in "iu" and have.itemsize == 8))
+    )
+
+
 def floats_of(values: Values, /) -> NDArray[np.float64]:
     """Numbers as float64, shape (n,); decimals are rounded to the nearest, absent places hold anything but a signal."""
     data = values.data

@@ -165,6 +165,16 @@ def test_nulls_of_the_dataset_hold_in_serving(tmp_path: Path) -> None:
         prep.transform([{"price": 1.0, "qty": 1}, {"price": 1.0, "qty": None}])
 
 
+def test_what_the_dataset_refuses_serving_refuses(tmp_path: Path) -> None:
+    table = pa.table({"id": [1, 2], "big": [1, 2], "v": [0.5, 1.5]})
+    sink = Tensors(str(tmp_path / "d"), features=["big", "v"], key="id", dtype="float64")
+    pipeline(name="b", sources={"t": table}, sink=sink, prepare=[Standardize("v")]).run()
+    prep = load_preprocessor(tmp_path / "d")
+    assert prep.transform({"big": 1 << 53, "v": 1.0})["x"][0, 0] == 1 << 53
+    with pytest.raises(CastError, match="column big, row 1"):
+        prep.transform({"big": (1 << 53) + 1, "v": 1.0})
+
+
 def test_what_happened_is_counted(packed: Path) -> None:
     prep = load_preprocessor(packed)
     prep.transform([{"price": None, "qty": None, "cost": None, "gift": True}] * 2)
