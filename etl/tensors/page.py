@@ -45,7 +45,7 @@ background:none}
 .cuetl td.text{max-width:560px;overflow-wrap:anywhere;white-space:pre-wrap}
 .cuetl svg{display:block}.cuetl svg rect{fill:var(--bar)}.cuetl svg line{stroke:var(--line)}
 .cuetl .ends{display:flex;flex-wrap:wrap;justify-content:space-between;gap:0 8px;color:var(--soft);
-font-size:11px;max-width:240px}
+font-size:11px;max-width:240px}.cuetl svg+.ends{max-width:168px}
 .cuetl .top{display:grid;grid-template-columns:minmax(96px,160px) 84px 48px;gap:1px 8px;font-size:12px;
 align-items:center}
 .cuetl .top span{overflow-wrap:anywhere}.cuetl .track{background:var(--card);height:9px;border-radius:2px}
