@@ -92,12 +92,13 @@ _MET = {"null": "NULL", "unseen": "out of vocabulary", "n_rounded": "rounded", "
 
 
 def changes(manifest: Manifest, prepared: Prepared, /) -> list[Change]:
-    """Every column that steps read or wrote; none where the rows were not prepared."""
+    """Every column that steps wrote or took away; none where the rows were not prepared."""
     given = {str(one["name"]): one for one in _objects(manifest.document.get("given"))}
     written = {str(one["name"]): one for one in manifest.columns if one.get("role") not in NAMING}
     before = {name: _look(one, one["stats"]["all"]) for name, one in given.items() if isinstance(one["stats"], dict)}
     after = {look.name: look for look in looks(manifest)}
     made = [name for name, one in written.items() if one.get("transforms") and name not in given]
+    kept = {str(one["name"]) for one in manifest.columns if not one.get("transforms")}
     return [
         Change(
             name=name,
@@ -106,7 +107,7 @@ def changes(manifest: Manifest, prepared: Prepared, /) -> list[Change]:
             steps=tuple(prepared.columns.get(name, ())),
             met=tuple(_met(written.get(name, {}), manifest.splits)),
         )
-        for name in (*given, *made)
+        for name in (*(name for name in given if name not in kept), *made)
     ]
 
 

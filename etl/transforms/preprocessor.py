@@ -305,19 +305,22 @@ def built(saved_plan: SavedPlan, path: str = PLAN, /) -> tuple[Transform, ...]:
 
 def lines(plan: SavedPlan, /) -> list[str]:
     """Each step in one line, with what was fitted."""
-    return [", ".join([str(one), *(f"{n}: {words}" for n, words in by_column(one.figures))]) for one in plan.steps]
+    return [
+        ", ".join([str(one), *(f"{n}: {words}" for n, words in by_column(one.figures, one.kind))]) for one in plan.steps
+    ]
 
 
 def lines_of_columns(plan: SavedPlan, /) -> dict[str, list[str]]:
     """Column → of each step that names it or was fitted on it: the step, and what was fitted."""
     found: dict[str, list[str]] = {}
     for step in plan.steps:
-        fitted = dict(by_column(step.figures))
-        named = step.arguments.get("columns", ())
-        for name in dict.fromkeys((*(named if isinstance(named, list | tuple) else ()), *fitted)):
-            words = fitted.get(str(name), "")
+        fitted = dict(by_column(step.figures, step.kind))
+        named = [step.arguments.get(key) for key in ("column", "columns", "values")]
+        listed = [name for one in named for name in (one if isinstance(one, list | tuple) else [one]) if name]
+        for name in dict.fromkeys((*map(str, listed), *fitted)):
+            words = fitted.get(name, "")
             title = step.kind.title().replace("_", "")
-            found.setdefault(str(name), []).append(f"{title}: {words}" if words else title)
+            found.setdefault(name, []).append(f"{title}: {words}" if words else title)
     return found
 
 

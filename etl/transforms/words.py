@@ -10,13 +10,17 @@ if TYPE_CHECKING:
 
 _FIRST: Final = ("value", "mean", "std", "center", "scale", "min", "max", "low", "high")
 """Said first, in this order; the others as they stand in the state."""
-_SILENT: Final = frozenset({"n", "m2", "coarse", "skipped", "base", "rest"})
+_SILENT: Final = frozenset({"n", "m2", "rows", "coarse", "skipped", "base", "rest", "width", "folds"})
 """Figures that mean something to their step alone."""
+_FOLD: Final = "fold_"
+"""Begins the figures of one fold."""
+_CALLED: Final[Mapping[str, Mapping[str, str]]] = {"robust": {"mean": "median"}, "min_max": {"mean": ""}}
+"""Kind of step → figure → its word there; "": not said. What is taken off before scaling is saved under one name."""
 _LISTED = 3
 
 
-def figure_words(found: object, /) -> str:
-    """The figures of one column.
+def figure_words(found: object, kind: str = "", /) -> str:
+    """The figures of one column, fitted by a step of that kind.
 
     >>> figure_words({"n": 9, "std": 2.0, "mean": 1.25}), figure_words({"edges": [1, 2.5, 4, 8]}), figure_words(7)
     ('mean 1.25, std 2', '4 edges from 1 to 8', '7')
@@ -24,8 +28,9 @@ def figure_words(found: object, /) -> str:
     if not isinstance(found, Mapping):
         return _value(found)
     names = [name for name in _FIRST if name in found]
-    names += [name for name in found if name not in names and name not in _SILENT]
-    return ", ".join(word for name in names if (word := _named(str(name), found[name])))
+    names += [str(name) for name in found if name not in {*names, *_SILENT} and not str(name).startswith(_FOLD)]
+    called = {name: _CALLED.get(kind, {}).get(name, name) for name in names}
+    return ", ".join(word for name, said in called.items() if said and (word := _named(said, found[name])))
 
 
 def _named(name: str, value: Any) -> str:
@@ -51,9 +56,9 @@ def _value(value: object) -> str:
     return f"{value:.6g}" if isinstance(value, float) else str(value)
 
 
-def by_column(figures: Mapping[str, Any], /) -> Iterator[tuple[str, str]]:
-    """(column, its figures in words), of the figures of one step."""
+def by_column(figures: Mapping[str, Any], kind: str = "", /) -> Iterator[tuple[str, str]]:
+    """(column, its figures in words), of the figures of one step of that kind."""
     for name, found in figures.items():
-        words = figure_words(found)
+        words = figure_words(found, kind)
         if words:
             yield name, words

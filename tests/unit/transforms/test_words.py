@@ -31,5 +31,11 @@ def test_figures_are_said_in_a_line(found: Any, words: str) -> None:
     assert figure_words(found) == words
 
 
+def test_a_figure_is_called_what_it_is_in_its_step() -> None:
+    assert figure_words({"mean": 2.0, "range": 4.0, "n": 9}, "robust") == "median 2, range 4"
+    assert figure_words({"mean": 2.0, "min": 2.0, "max": 3.0, "width": 1.0}, "min_max") == "min 2, max 3"
+    assert figure_words({"all": 0.5, "fold_0": 0.25, "rows": 9, "null": 1}, "target_encode") == "all 0.5, null 1"
+
+
 def test_columns_without_figures_are_left_out() -> None:
     assert dict(by_column({"a": {"n": 3}, "b": 1.5})) == {"b": "1.5"}
