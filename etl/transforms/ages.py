@@ -150,18 +150,27 @@ class Age:
         del state
         return ()
 
+    @property
+    def unit_micros(self) -> int:
+        """Microseconds of the unit."""
+        return _UNITS[self.unit]
+
+    def origin_in(self, state: State, /) -> int:
+        """The origin, in microseconds since 1970."""
+        return int(state[self.column]["origin"]) if self.fits else _micros(self.origin)
+
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with the age."""
         del given
         column = rows[self.column]
-        origin = state[self.column]["origin"] if self.fits else _micros(self.origin)
+        origin = self.origin_in(state)
         data = column.data.astype(np.int64) * _DAY if column.data.dtype == np.int32 else column.data
         with np.errstate(over="ignore"):
             apart = data - np.int64(origin)
         wide = apart.astype(np.float64)
         if len(data) and (int(data.min()) - origin < -(1 << 63) or int(data.max()) - origin >= 1 << 63):
             wide = data.astype(np.float64) - origin  # so far apart that float64 has no microseconds anyway
-        age = wide / _UNITS[self.unit]
+        age = wide / self.unit_micros
         return rows.with_columns({self.writes[0]: Values(age.astype(self.dtype, copy=False), column.valid)})
 
 

@@ -170,6 +170,10 @@ class FillNull:
         value = _stated(state[name], given.field(name).type)
         return value if isinstance(value, float) else Fraction(value)
 
+    def value_in(self, field: Field, state: State, /) -> Any:
+        """What takes the place of NULL in a column, as one of its own values."""
+        return constant_of(_stated(state[field.name], field.type) if self.fits else self.value, field)
+
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with the NULLs filled."""
         made: dict[str, Values] = {}
@@ -180,8 +184,7 @@ class FillNull:
             nulls = column.nulls
             rows.counted(name, "filled", nulls)
             if nulls:
-                value = constant_of(_stated(state[name], field.type) if self.fits else self.value, field)
-                made[name] = filled_on_host(column, value)
+                made[name] = filled_on_host(column, self.value_in(field, state))
         return rows.with_columns(made)
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
@@ -189,7 +192,7 @@ class FillNull:
         made = frame.copy(deep=False)
         for name in self.columns:
             field = given.field(name)
-            value = constant_of(_stated(state[name], field.type) if self.fits else self.value, field)
+            value = self.value_in(field, state)
             if self.indicator is not None:
                 made[self.indicator] = frames.is_null(frame[name])
             series = frame[name]

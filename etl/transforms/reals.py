@@ -13,22 +13,25 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from etl.core import buffers
 from etl.core.errors import CastError, ConfigError
 from etl.core.schema import Schema
 from etl.engine import frames
 from etl.transforms.figures import is_number
-from etl.transforms.host import floats_of
+from etl.transforms.host import Values, floats_of
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from numpy.typing import NDArray
 
     from etl.transforms.base import State
-    from etl.transforms.host import Rows, Values
+    from etl.transforms.host import Rows
 
-_WHOLE = 1 << 53
+WHOLE = 1 << 53
 """From here on float64 does not hold every integer."""
+CHUNK = 1 << 14
+"""Numbers at a time: float64 of so many stay in the cache."""
 _NEAR = 1 << 62
 """Integers so far from another differ from it by less than 2^63."""
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
@@ -66,6 +69,15 @@ def at(value: Fraction | float, kind: pa.DataType, /) -> dict[str, Any]:
     return made
 
 
+def one_of(value: Any, kind: Any, /) -> Values:
+    """One number, exact in a column's type, as a column of that type."""
+    if pa.types.is_decimal(kind):
+        digits = int(Fraction(value) * 10**kind.scale)
+        return Values(buffers.decimals([digits], pa.decimal128(38, kind.scale)))
+    dtype = np.bool_ if pa.types.is_boolean(kind) else kind.to_pandas_dtype()
+    return Values(np.array([value if pa.types.is_floating(kind) else int(value)], dtype))
+
+
 def real(value: object, step: str, what: str, /) -> float:
     """An argument that is a finite number.
 
@@ -97,35 +109,58 @@ def minus(column: Values, figures: State, /) -> NDArray[np.float64]:
     """What is left of numbers once one is subtracted, float64 (n,).
 
     Args:
-        column: Numbers.
+        column: Numbers; those that are absent may overflow, of which the caller makes NumPy silent.
         figures: Of `at`: large integers are centred as such first, since float64 does not hold them.
     """
-    with np.errstate(over="ignore", invalid="ignore"):
+    base, whole = figures.get("base", 0), column.data
+    if -WHOLE < base < WHOLE:
         plain: NDArray[np.float64] = floats_of(column) - figures["mean"]
-        base, whole = figures.get("base", 0), column.data
-        if abs(base) < _WHOLE:
-            return plain
-        if whole.dtype.kind == "u":
-            at = whole.dtype.type(base)
-            apart = np.where(whole < at, -(at - whole).astype(np.float64), (whole - at).astype(np.float64))
-            return np.asarray(apart - figures["rest"], np.float64)
-        near = (whole >= max(base - _NEAR, _LEAST)) & (whole <= min(base + _NEAR, _MOST))
-        return np.where(near, (whole - base).astype(np.float64) - figures["rest"], plain)
+        return plain
+    if whole.dtype.kind == "u":
+        at = whole.dtype.type(base)
+        apart = np.where(whole < at, -(at - whole).astype(np.float64), (whole - at).astype(np.float64))
+        return np.asarray(apart - figures["rest"], np.float64)
+    near = (whole >= max(base - _NEAR, _LEAST)) & (whole <= min(base + _NEAR, _MOST))
+    return np.where(near, (whole - base).astype(np.float64) - figures["rest"], floats_of(column) - figures["mean"])
 
 
-def narrowed(wide: NDArray[np.float64], column: Values, rows: Rows, name: str, what: str, /) -> NDArray[np.float32]:
-    """float64 rounded to float32.
+def made_real(
+    column: Values, rows: Rows, name: str, what: str, make: Callable[[Values, int], NDArray[np.float64]], /
+) -> Values:
+    """What becomes of numbers in float64, rounded once to float32; piece by piece, so that it stays in the cache.
+
+    Args:
+        column: The numbers.
+        rows: What they are of.
+        name: The column's name.
+        what: What they become, for the error.
+        make: Gives a number for each of a piece whose first row is said; NumPy is silent meanwhile.
 
     Raises:
-        CastError: A finite value is beyond float32.
+        CastError: A number becomes one beyond float32, and was finite.
     """
-    with np.errstate(over="ignore"):
-        narrow = wide.astype(np.float32)
-    if np.isinf(narrow).any():
-        lost = np.isinf(narrow) & np.isfinite(wide) & column.present
+    count = len(column)
+    with np.errstate(all="ignore"):
+        if count <= CHUNK:
+            return Values(_narrowed(make(column, 0), column, rows, name, what, 0), mask_in(column))
+        narrow = np.empty(count, np.float32)
+        for start in range(0, count, CHUNK):
+            here = slice(start, start + CHUNK)
+            piece = Values(column.data[here], None if column.valid is None else column.valid[here])
+            narrow[here] = _narrowed(make(piece, start), piece, rows, name, what, start)
+    return Values(narrow, mask_in(column))
+
+
+def _narrowed(
+    wide: NDArray[np.float64], column: Values, rows: Rows, name: str, what: str, start: int
+) -> NDArray[np.float32]:
+    narrow = wide.astype(np.float32)
+    beyond = math.isinf(narrow[0]) if len(narrow) == 1 else np.isinf(narrow).any()
+    if beyond:
+        lost = np.isinf(narrow) & np.isfinite(floats_of(column)) & column.present
         if lost.any():
             row = int(lost.argmax())
-            raise rows.refused(name, row, f"its {what} value {wide[row]} is beyond float32")
+            raise rows.refused(name, start + row, f"its {what} value {wide[row]} is beyond float32")
     return narrow
 
 
@@ -140,7 +175,7 @@ def series_minus(series: Any, figures: State, kind: pa.DataType, /) -> Any:
         return _unsigned_minus(series, figures)
     plain = frames.to_float(series) - figures["mean"]
     base = figures.get("base", 0)
-    if abs(base) < _WHOLE:
+    if abs(base) < WHOLE:
         return plain
     near = ((series >= max(base - _NEAR, _LEAST)) & (series <= min(base + _NEAR, _MOST))).fillna(value=False)
     return plain.where(~near, frames.to_float(series.where(near) - base) - figures["rest"])
@@ -149,21 +184,27 @@ def series_minus(series: Any, figures: State, kind: pa.DataType, /) -> Any:
 def _unsigned_minus(series: Any, figures: State) -> Any:
     """The same of numbers that have no sign: what is above and what is below, since a difference would wrap."""
     base = figures["base"]
-    if base < _WHOLE:
+    if base < WHOLE:
         return frames.to_float(series) - figures["mean"]
     lower = (series < base).fillna(value=False)
     above = frames.to_float(series.where(~lower) - base)
     return above.where(~lower, -frames.to_float(base - series.where(lower))) - figures["rest"]
 
 
-def narrow_series(series: Any, name: str, what: str, /) -> Any:
+def narrow_series(series: Any, source: Any, name: str, what: str, /) -> Any:
     """float64 rounded to float32.
 
+    Args:
+        series: What became of numbers.
+        source: The numbers, as floats: those that are infinite may stay it.
+        name: The column's name.
+        what: What they became, for the error.
+
     Raises:
-        CastError: A finite value is beyond float32.
+        CastError: A number became one beyond float32, and was finite.
     """
     most = 3.4028235677973366e38  # half a step above the greatest float32: from here on rounding gives infinity
-    if bool((finite(series) & (abs(series) >= most).fillna(value=False)).any()):
+    if bool((finite(source) & (abs(series) >= most).fillna(value=False)).any()):
         raise CastError(f"a {what} value of {name} is beyond float32", column=name)
     return frames.to_float(series, "float32")
 

@@ -9,8 +9,7 @@ import subprocess
 import sys
 from datetime import UTC, date, datetime
 from decimal import Decimal
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
@@ -21,7 +20,8 @@ from etl import Parquet, Tensors, load_preprocessor, open_dataset, pipeline
 from etl.core.errors import CastError, ConfigError, Damaged, DatasetError, SchemaError
 from etl.transforms import FillNull, Standardize
 
-LABELS = pa.dictionary(pa.int32(), pa.string())
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def orders(rows: int = 60) -> pa.Table:
