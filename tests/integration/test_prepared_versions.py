@@ -243,7 +243,7 @@ def test_people_are_told_of_the_fit(tmp_path: Path) -> None:
     assert said.code == 0, said.err
     assert f"fit: {fit['fit_id']}, fitted on the {spaced(fit['fitted_on']['rows'])} rows of train" in said.out
     assert "step 1: FillNull('price', value='mean'), price: " in said.out
-    assert "step 2: Standardize(['price', 'qty'], ddof=0, nan='skip'), price: mean " in said.out
+    assert "step 2: Standardize(['price', 'qty'], ddof=0, nan='skip', unseen='global'), price: mean " in said.out
     replaced(tmp_path / "d", doubled()).run()
     changed = cuetl("dataset", "diff", "d", cwd=tmp_path)
     assert f"fit: {fit['fit_id']} -> {fit_of(tmp_path / 'd')['fit_id']}" in changed.out
