@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from decimal import Decimal
@@ -258,3 +259,33 @@ def test_what_other_fits_made_is_compared_as_it_went_into_them() -> None:
     second = {**first, "columns": [other, part], "fit": {"fit_id": "b"}}
     assert incomparable(first, second, drift_of(first, second)) == {}
     assert list(incomparable({**first, "given": []}, second, ())) == ["v", "v_part"]
+
+
+KINDS: dict[str, tuple[Any, Any]] = {
+    "continuous": (st.floats(width=64), pa.float64()),
+    "integer": (st.integers(-(2**63), 2**63 - 1), pa.int64()),
+    "decimal": (st.decimals(-(10**15), 10**15, places=2, allow_nan=False), pa.decimal128(18, 2)),
+    "timestamp": (st.integers(-(2**60), 2**60), pa.timestamp("us")),
+    "text": (st.text(max_size=3), pa.string()),
+    "bool": (st.booleans(), pa.bool_()),
+}
+
+
+@given(st.sampled_from(sorted(KINDS)), st.data())
+def test_any_values_of_any_kind_have_measures_that_json_can_say(kind: str, data: st.DataObject) -> None:
+    values, arrow = KINDS[kind]
+    whole = pa.int64() if kind == "timestamp" else arrow  # Python has no moments before year 1
+    sides = [pa.array(data.draw(st.lists(st.none() | values, max_size=60)), whole).cast(arrow) for _ in range(2)]
+    one = drifted(sides[0], sides[1], kind)
+    json.dumps(one.as_json(), allow_nan=False)
+    if one.stability is not None:
+        assert 0 <= one.stability.least <= one.stability.value <= one.stability.most
+        assert sum(share for _, share, _ in one.stability.bins) == pytest.approx(1)
+        assert sum(share for _, _, share in one.stability.bins) == pytest.approx(1)
+    for split in drift_of({"columns": [column(sides[0], kind=kind)]}, {"columns": [column(sides[0], kind=kind)]}):
+        assert split.psi in (None, 0.0)
+        assert (split.null_change, split.new_categories in (None, 0), split.mean_shift in (None, 0.0)) == (
+            0,
+            True,
+            True,
+        )
