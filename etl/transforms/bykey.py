@@ -15,7 +15,7 @@ from etl.transforms.host import floats_of, values_in
 from etl.transforms.lookups import numbers_in, places_in
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -49,9 +49,9 @@ def finish_by(found: Mapping[str, Any], ddof: int, /) -> dict[str, Any]:
 
 
 def standardized_by(
-    column: Values, rows: Rows, by: str, figures: Mapping[str, Any], /, *, refuse: bool
-) -> NDArray[np.float64]:
-    """Each number by the figures of its key, float64 (n,); of a key never seen by those of all rows.
+    rows: Rows, by: str, figures: Mapping[str, Any], /, *, refuse: bool
+) -> Callable[[Values, int], NDArray[np.float64]]:
+    """What makes of each number one by the figures of its key; of a key never seen by those of all rows.
 
     Raises:
         CastError: A key was never seen, and that is refused.
@@ -59,18 +59,26 @@ def standardized_by(
     table = figures["keys"]
     places = places_in(table, rows[by])
     unseen = places < 0
-    if unseen.any():
+    if np.count_nonzero(unseen):
         rows.counted(by, "unseen", int(np.count_nonzero(unseen)))
         if refuse:
             row = int(unseen.argmax())
             hint = 'Write unseen="global", or fit anew.'
             raise rows.refused(by, row, "its key was never seen in the rows that were fitted on", hint=hint)
-    mean = np.append(numbers_in(table, "mean"), figures["mean"])[places]
-    rest = np.append(numbers_in(table, "rest"), 0.0)[places]
-    std = np.append(numbers_in(table, "std"), figures["std"])[places]
-    with np.errstate(over="ignore", invalid="ignore", divide="ignore"):
-        apart = (floats_of(column) - mean) - rest
-        return np.where(std > 0, apart / np.where(std > 0, std, 1.0), np.where(np.isfinite(apart), 0.0, apart))
+    mean = np.append(numbers_in(table, "mean"), figures["mean"])
+    rest = np.append(numbers_in(table, "rest"), 0.0)
+    std = np.append(numbers_in(table, "std"), figures["std"])
+    flat = std == 0
+
+    def make(piece: Values, start: int) -> NDArray[np.float64]:
+        at = places[start : start + len(piece)]
+        apart: NDArray[np.float64] = (floats_of(piece) - mean[at]) - rest[at]
+        even = flat[at]
+        apart /= np.where(even, 1.0, std[at])
+        apart[even & np.isfinite(apart)] = 0.0
+        return apart
+
+    return make
 
 
 class _ByKey:

@@ -2,31 +2,27 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from etl.core.errors import CastError, ConfigError, DataError
 from etl.engine import frames
-from etl.tensors.sums import RealSums
 from etl.transforms.base import listed
 from etl.transforms.host import Values, floats_of, values_in
-from etl.transforms.reals import check_numbers, mask_in, narrow_series, narrowed, with_types
+from etl.transforms.powers import CHUNK, bent, count_of, likeliest, merged_powers, neutral, nothing, observed
+from etl.transforms.reals import check_numbers, level, made_real, narrow_series, with_types
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from numpy.typing import NDArray
 
     from etl.core.schema import Schema
     from etl.transforms.base import Observer, State
     from etl.transforms.host import Rows
-
-LAMBDAS: Final = np.arange(-80, 81) * 0.05
-"""The powers that are tried."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,12 +62,7 @@ class Log1p:
         del given, state
         made: dict[str, Values] = {}
         for name in self.columns:
-            column = rows[name]
-            wide = floats_of(column)
-            with np.errstate(all="ignore"):
-                _refuse(wide <= -1.0, wide, column, rows, name, "has no logarithm of one more")
-                found = np.log1p(wide)
-            made[name] = Values(narrowed(found, column, rows, name, "logarithmic"), mask_in(column))
+            made[name] = made_real(rows[name], rows, name, "logarithmic", _logarithms(rows, name))
         return rows.with_columns(made)
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
@@ -82,7 +73,7 @@ class Log1p:
             wide = frames.to_float(frame[name])
             if bool((wide <= -1.0).fillna(value=False).any()):
                 raise CastError(f"a value of {name} has no logarithm of one more", column=name)
-            made[name] = narrow_series(np.log1p(wide), name, "logarithmic")
+            made[name] = narrow_series(np.log1p(wide), wide, name, "logarithmic")
         return made
 
 
@@ -143,14 +134,15 @@ class Power:
 
     def observer(self, given: Schema, part: int, /) -> Observer:
         """Moments of every power that is tried."""
-        return _Powers(self, given, part)
+        del part
+        return _Powers(self, given)
 
     def merge(self, left: State, right: State, /) -> State:
         """Of both."""
-        return {name: _merged(left[name], right[name]) for name in self.columns}
+        return {name: merged_powers(left[name], right[name], self.method) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
-        """Column → lambda, mean and std of what comes of it, n."""
+        """Column → lambda, n, and center, mean and std of what comes of it."""
         del given, filled
         return {name: self._fitted(name, state[name]) for name in self.columns}
 
@@ -164,21 +156,25 @@ class Power:
         del given
         made: dict[str, Values] = {}
         for name in self.columns:
-            column, figures = rows[name], state[name]
-            wide = floats_of(column)
-            with np.errstate(all="ignore"):
-                if self.method == "box-cox":
-                    _refuse(wide <= 0.0, wide, column, rows, name, "is not above 0, as Box-Cox asks")
-                found = self.bent(wide, figures["lambda"])
-                if self.standardize:
-                    apart, std = found - figures["mean"], figures["std"]
-                    found = apart / std if std else np.where(np.isfinite(apart), 0.0, apart)
-            made[name] = Values(narrowed(found, column, rows, name, "bent"), mask_in(column))
+            made[name] = made_real(rows[name], rows, name, "bent", self._bent(rows, name, state[name]))
         return rows.with_columns(made)
 
-    def bent(self, wide: NDArray[np.float64], power: float, /) -> NDArray[np.float64]:
-        """The power of numbers by the method."""
-        return box_cox(wide, power) if self.method == "box-cox" else yeo_johnson(wide, power)
+    def _bent(self, rows: Rows, name: str, figures: State) -> Callable[[Values, int], NDArray[np.float64]]:
+        """What makes powers of numbers."""
+        power, mean, std = figures["lambda"], figures["mean"], figures["std"]
+        center = figures["center"] if self.standardize else neutral(self.method)
+
+        def make(piece: Values, start: int) -> NDArray[np.float64]:
+            wide = floats_of(piece)
+            if self.method == "box-cox":
+                _refuse(wide <= 0.0, piece, rows, name, start, "is not above 0, as Box-Cox asks")
+            found = bent(wide, self.method, power, center)
+            if not self.standardize:
+                return found
+            apart = found - mean
+            return apart / std if std else level(apart, 0.0)
+
+        return make
 
     def _fitted(self, name: str, found: Mapping[str, Any]) -> dict[str, Any]:
         if found["nan"] and self.nan == "error":
@@ -193,112 +189,55 @@ class Power:
                 hint='Use method="yeo-johnson", or leave such rows out.',
                 column=name,
             )
-        n = found["n"]
+        n = count_of(found)
         if not n:
             raise DataError(
                 f"Power({name!r}): column {name} has no value in the rows that are fitted on",
                 hint="Leave the column out, or fit on more rows.",
                 column=name,
             )
-        variance = np.array(found["m2"]) / n
-        with np.errstate(all="ignore"):
-            likely = -n / 2 * np.log(variance) + (LAMBDAS - 1) * found["logs"]
-        likely[~np.isfinite(likely)] = -math.inf
-        best = (
-            int(np.argmax(likely))
-            if found["varies"] and np.isfinite(likely).any()
-            else int(np.argmin(abs(LAMBDAS - 1)))
-        )
-        std = math.sqrt(variance[best]) if found["varies"] else 0.0
-        return {"lambda": float(LAMBDAS[best]), "mean": float(found["mean"][best]), "std": std, "n": n}
-
-
-def yeo_johnson(wide: NDArray[np.float64], power: float, /) -> NDArray[np.float64]:
-    """The transform of Yeo and Johnson; of infinities and NaN what NumPy makes of them."""
-    found = np.empty_like(wide)
-    above = wide >= 0
-    up, down = wide[above], wide[~above]
-    found[above] = np.log1p(up) if power == 0 else np.expm1(power * np.log1p(up)) / power
-    other = 2 - power
-    found[~above] = -np.log1p(-down) if other == 0 else -np.expm1(other * np.log1p(-down)) / other
-    return found
-
-
-def box_cox(wide: NDArray[np.float64], power: float, /) -> NDArray[np.float64]:
-    """The transform of Box and Cox, for numbers above 0."""
-    return np.log(wide) if power == 0 else np.expm1(power * np.log(wide)) / power
+        return {"n": n, **likeliest(found, self.method)}
 
 
 class _Powers:
     """Moments of every power of the columns of a part."""
 
-    def __init__(self, step: Power, given: Schema, part: int, /) -> None:
-        del part
-        self._step, self._given = step, given
-        self._found: dict[str, dict[str, Any]] = {name: _nothing() for name in step.columns}
+    def __init__(self, step: Power, given: Schema, /) -> None:
+        self._method, self._given = step.method, given
+        self._found: dict[str, dict[str, Any]] = {name: nothing() for name in step.columns}
 
     def take(self, rows: pa.RecordBatch, /) -> None:
         """The next rows."""
-        for name, known in self._found.items():
+        for name in self._found:
             values = values_in(rows.column(rows.schema.get_field_index(name)), self._given.field(name))
-            wide = floats_of(values)[values.present]
-            self._found[name] = _merged(known, self._of(wide))
+            wide = floats_of(values)
+            nulls = values.nulls
+            if nulls:
+                wide = wide[values.present]
+            known = self._found[name] | {"null": self._found[name]["null"] + nulls}
+            known["rows"] += nulls
+            for start in range(0, len(wide), CHUNK):
+                known = merged_powers(known, observed(wide[start : start + CHUNK], self._method), self._method)
+            self._found[name] = known
 
     def state(self) -> dict[str, Any]:
         """Column → its moments."""
         return self._found
 
-    def _of(self, wide: NDArray[np.float64]) -> dict[str, Any]:
-        made = _nothing() | {"nan": int(np.count_nonzero(np.isnan(wide)))}
-        wide = wide[np.isfinite(wide)]
-        if self._step.method == "box-cox":
-            made["below"] = int(np.count_nonzero(wide <= 0))
-            wide = wide[wide > 0]
-        made["n"] = len(wide)
-        if not len(wide):
-            return made
-        with np.errstate(all="ignore"):
-            logs = np.log(wide) if self._step.method == "box-cox" else np.sign(wide) * np.log1p(abs(wide))
-            means, spreads = [], []
-            for power in LAMBDAS.tolist():
-                bent = self._step.bent(wide, power)
-                mean = float(bent.mean())
-                apart = bent - mean
-                rest = float(apart.mean())
-                means.append(mean + rest)
-                spreads.append(float(((apart - rest) ** 2).sum()))
-        return made | {
-            "mean": means,
-            "m2": spreads,
-            "logs": float(logs.sum()),
-            "first": float(wide[0]),
-            "varies": bool((wide != wide[0]).any()),
-        }
+
+def _logarithms(rows: Rows, name: str) -> Callable[[Values, int], NDArray[np.float64]]:
+    def make(piece: Values, start: int) -> NDArray[np.float64]:
+        wide = floats_of(piece)
+        _refuse(wide <= -1.0, piece, rows, name, start, "has no logarithm of one more")
+        return np.log1p(wide)
+
+    return make
 
 
-def _nothing() -> dict[str, Any]:
-    zeros = [0.0] * len(LAMBDAS)
-    return {"n": 0, "nan": 0, "below": 0, "mean": zeros, "m2": zeros, "logs": 0.0, "first": None, "varies": False}
-
-
-def _merged(left: Mapping[str, Any], right: Mapping[str, Any]) -> dict[str, Any]:
-    made = {name: left[name] + right[name] for name in ("n", "nan", "below", "logs")}
-    means, spreads = [], []
-    for at in range(len(LAMBDAS)):
-        sums = RealSums(left["n"], left["mean"][at], left["m2"][at])
-        sums.add(RealSums(right["n"], right["mean"][at], right["m2"][at]))
-        means.append(sums.mean)
-        spreads.append(sums.m2)
-    firsts = [one["first"] for one in (left, right) if one["first"] is not None]
-    varies = left["varies"] or right["varies"] or len({*firsts}) > 1
-    return made | {"mean": means, "m2": spreads, "first": firsts[0] if firsts else None, "varies": varies}
-
-
-def _refuse(
-    wrong: NDArray[np.bool_], wide: NDArray[np.float64], column: Values, rows: Rows, name: str, why: str
-) -> None:
-    if wrong.any():
-        lost = wrong & column.present
+def _refuse(wrong: NDArray[np.bool_], piece: Values, rows: Rows, name: str, start: int, why: str) -> None:
+    if np.count_nonzero(wrong):
+        lost = wrong & piece.present
         if lost.any():
             row = int(lost.argmax())
-            raise rows.refused(name, row, f"{wide[row]} {why}", hint="Clip it first, or leave such rows out.")
+            value = floats_of(piece)[row]
+            raise rows.refused(name, start + row, f"{value} {why}", hint="Clip it first, or leave such rows out.")

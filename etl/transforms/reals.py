@@ -121,7 +121,8 @@ def minus(column: Values, figures: State, /) -> NDArray[np.float64]:
         apart = np.where(whole < at, -(at - whole).astype(np.float64), (whole - at).astype(np.float64))
         return np.asarray(apart - figures["rest"], np.float64)
     near = (whole >= max(base - _NEAR, _LEAST)) & (whole <= min(base + _NEAR, _MOST))
-    return np.where(near, (whole - base).astype(np.float64) - figures["rest"], floats_of(column) - figures["mean"])
+    close = (whole - base).astype(np.float64) - figures["rest"]
+    return np.asarray(np.where(near, close, floats_of(column) - figures["mean"]), np.float64)
 
 
 def made_real(

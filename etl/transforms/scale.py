@@ -24,10 +24,10 @@ from etl.transforms.reals import (
     clipped_series,
     finite,
     level,
-    mask_in,
+    made_real,
     minus,
     narrow_series,
-    narrowed,
+    one_of,
     real,
     series_minus,
     skip_or_error,
@@ -35,7 +35,9 @@ from etl.transforms.reals import (
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
+
+    from numpy.typing import NDArray
 
     from etl.core.schema import Schema
     from etl.transforms.base import Observer, State
@@ -61,7 +63,6 @@ class Standardize:
 
     kind: ClassVar[str] = "standardize"
     fits: ClassVar[bool] = True
-    knows_fills: ClassVar[bool] = True
     columns: tuple[str, ...]
     ddof: int = 0
     nan: Literal["skip", "error"] = "skip"
@@ -95,6 +96,11 @@ class Standardize:
     @property
     def framed(self) -> bool:
         """Not by key, whose figures are looked up on the host."""
+        return self.by is None
+
+    @property
+    def knows_fills(self) -> bool:
+        """Not by key: how many NULLs each key has is not observed."""
         return self.by is None
 
     @property
@@ -176,15 +182,12 @@ class Standardize:
         del given
         made: dict[str, Values] = {}
         for name in self.columns:
-            column, std = rows[name], state[name]["std"]
+            column = rows[name]
             if self.by is not None:
-                scaled = standardized_by(column, rows, self.by, state[name], refuse=self.unseen == "error")
-                made[name] = Values(narrowed(scaled, column, rows, name, "standardized"), mask_in(column))
+                scaled = standardized_by(rows, self.by, state[name], refuse=self.unseen == "error")
+                made[name] = made_real(column, rows, name, "standardized", scaled)
                 continue
-            apart = minus(column, state[name])
-            with np.errstate(over="ignore", invalid="ignore"):
-                scaled = apart / std if std else np.where(np.isfinite(apart), 0.0, apart)
-            made[name] = Values(narrowed(scaled, column, rows, name, "standardized"), mask_in(column))
+            made[name] = made_real(column, rows, name, "standardized", _ratio(state[name], "std"))
         return rows.with_columns(made)
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
@@ -194,7 +197,7 @@ class Standardize:
             std = state[name]["std"]
             apart = series_minus(frame[name], state[name], given.field(name).type)
             scaled = apart / std if std else apart.where(~finite(apart), 0.0)
-            made[name] = narrow_series(scaled, name, "standardized")
+            made[name] = narrow_series(scaled, frames.to_float(frame[name]), name, "standardized")
         return made
 
 
@@ -273,7 +276,12 @@ class MinMax:
         for name in self.columns:
             kind = given.field(name).type
             least, most = known_extremes("MinMax", name, state[name], kind, filled.get(name), self.nan)
-            found[name] = {"min": float(least), "max": float(most), "width": float(most - least), **at(least, kind)}
+            figures = at(least, kind) | {"mean": float(floats_of(one_of(least, kind))[0])}
+            # As rows are scaled, so that the greatest becomes `high` and nothing that was seen is out of range.
+            width = float(minus(one_of(most, kind), figures)[0])
+            if not math.isfinite(width):
+                raise DataError(f"MinMax({name!r}): the range of {name} is beyond float64", column=name)
+            found[name] = {"min": float(least), "max": float(most), "width": width, **figures}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:
@@ -281,22 +289,32 @@ class MinMax:
         flat = [name for name in self.columns if state[name]["width"] == 0.0]
         return tuple(f"all values of {n} that it was fitted on are equal: it is {self.low} after MinMax" for n in flat)
 
+    def _scaled(self, rows: Rows, name: str, figures: State) -> Callable[[Values, int], NDArray[np.float64]]:
+        """What makes numbers of numbers, and counts those that are out of range."""
+        width, span = figures["width"], self.high - self.low
+
+        def make(piece: Values, start: int) -> NDArray[np.float64]:
+            del start
+            apart = minus(piece, figures)
+            beyond = (apart < 0.0) | (apart > width)
+            if np.count_nonzero(beyond):
+                rows.counted(name, "out_of_range", int(np.count_nonzero(beyond & piece.present)))
+            if not width:
+                apart = level(apart, self.low)
+            else:
+                apart /= width
+                apart *= span
+                apart += self.low
+            return np.clip(apart, self.low, self.high) if self.clip else apart
+
+        return make
+
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with the columns scaled."""
         del given
         made: dict[str, Values] = {}
         for name in self.columns:
-            column, width = rows[name], state[name]["width"]
-            apart = minus(column, state[name])
-            with np.errstate(over="ignore", invalid="ignore"):
-                beyond = (apart < 0.0) | (apart > width)
-                if beyond.any():
-                    valid = column.present if column.nulls else True
-                    rows.counted(name, "out_of_range", int(np.count_nonzero(beyond & valid)))
-                scaled = apart / width * (self.high - self.low) + self.low if width else level(apart, self.low)
-                if self.clip:
-                    scaled = np.clip(scaled, self.low, self.high)
-            made[name] = Values(narrowed(scaled, column, rows, name, "scaled"), mask_in(column))
+            made[name] = made_real(rows[name], rows, name, "scaled", self._scaled(rows, name, state[name]))
         return rows.with_columns(made)
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
@@ -311,7 +329,7 @@ class MinMax:
                 scaled = apart.where(~finite(apart), self.low)
             if self.clip:
                 scaled = clipped_series(scaled, self.low, self.high)
-            made[name] = narrow_series(scaled, name, "scaled")
+            made[name] = narrow_series(scaled, frames.to_float(frame[name]), name, "scaled")
         return made
 
 
@@ -382,11 +400,7 @@ class MaxAbs:
         del given
         made: dict[str, Values] = {}
         for name in self.columns:
-            column, most = rows[name], state[name]["max_abs"]
-            wide = floats_of(column)
-            with np.errstate(over="ignore", invalid="ignore"):
-                scaled = wide / most if most else level(wide, 0.0)
-            made[name] = Values(narrowed(scaled, column, rows, name, "scaled"), mask_in(column))
+            made[name] = made_real(rows[name], rows, name, "scaled", _share(state[name]["max_abs"]))
         return rows.with_columns(made)
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
@@ -396,7 +410,7 @@ class MaxAbs:
         for name in self.columns:
             most, wide = state[name]["max_abs"], frames.to_float(frame[name])
             scaled = wide / most if most else wide.where(~finite(wide), 0.0)
-            made[name] = narrow_series(scaled, name, "scaled")
+            made[name] = narrow_series(scaled, frames.to_float(frame[name]), name, "scaled")
         return made
 
 
@@ -486,11 +500,7 @@ class Robust:
         del given
         made: dict[str, Values] = {}
         for name in self.columns:
-            column, width = rows[name], state[name]["range"]
-            apart = minus(column, state[name])
-            with np.errstate(over="ignore", invalid="ignore"):
-                scaled = apart / width if width else level(apart, 0.0)
-            made[name] = Values(narrowed(scaled, column, rows, name, "scaled"), mask_in(column))
+            made[name] = made_real(rows[name], rows, name, "scaled", _ratio(state[name], "range"))
         return rows.with_columns(made)
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
@@ -500,5 +510,31 @@ class Robust:
             width = state[name]["range"]
             apart = series_minus(frame[name], state[name], given.field(name).type)
             scaled = apart / width if width else apart.where(~finite(apart), 0.0)
-            made[name] = narrow_series(scaled, name, "scaled")
+            made[name] = narrow_series(scaled, frames.to_float(frame[name]), name, "scaled")
         return made
+
+
+def _ratio(figures: State, by: str) -> Callable[[Values, int], NDArray[np.float64]]:
+    """What subtracts and divides; 0 where there is nothing to divide by."""
+    width = figures[by]
+
+    def make(piece: Values, start: int) -> NDArray[np.float64]:
+        del start
+        apart = minus(piece, figures)
+        if not width:
+            return level(apart, 0.0)
+        apart /= width
+        return apart
+
+    return make
+
+
+def _share(most: float) -> Callable[[Values, int], NDArray[np.float64]]:
+    """What divides; 0 where there is nothing to divide by."""
+
+    def make(piece: Values, start: int) -> NDArray[np.float64]:
+        del start
+        wide = floats_of(piece)
+        return wide / most if most else level(wide, 0.0)
+
+    return make
