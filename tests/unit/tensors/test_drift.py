@@ -83,8 +83,8 @@ def test_joining_bins_never_raises_the_index() -> None:
 
 
 @given(
-    st.lists(st.floats(-50, 50).map(lambda v: round(v, 1)), min_size=30, max_size=200),
-    st.lists(st.floats(-50, 50).map(lambda v: round(v, 1)), min_size=30, max_size=200),
+    st.lists(st.floats(-50, 50).map(lambda v: round(v, 1)), min_size=30, max_size=90),
+    st.lists(st.floats(-50, 50).map(lambda v: round(v, 1)), min_size=30, max_size=90),
 )
 def test_the_range_holds_the_index_of_all_values(old: list[float], new: list[float]) -> None:
     one, two = stats(pa.array(old, pa.float64())), stats(pa.array(new, pa.float64()))
