@@ -9,7 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from etl import SQL, Parquet, pipeline
+from etl import SQL, Parquet, Tensors, pipeline
+from etl.transforms import Categorify, FillNull, Standardize
 
 if TYPE_CHECKING:
     import dask.dataframe as dd
@@ -47,3 +48,25 @@ def spending(orders: dd.DataFrame, buyers: dd.DataFrame) -> dd.DataFrame:
     sums = {"id": "count", "cents": "sum", "dearest": "max", "weighted": "sum"}
     found = joined.groupby("buyer", sort=False).agg(sums).reset_index()
     return found.rename(columns={"id": "orders"})
+
+
+NUMBERS = ["qty", "price", "discount", "seller", "item"]
+LEARNED = ["qty", "price", "discount", "seller", "mode"]
+"""As many columns each: `plain` writes what the store has, `prepared` what was fitted on it."""
+
+
+def _read(columns: list[str]) -> SQL:
+    return SQL(URL, table="features", columns=["id", *columns, "label"], partition_column="id")
+
+
+def _tensors(features: list[str]) -> Tensors:
+    return Tensors(OUT, features=features, target="label", key="id", dtype="float32", cast="round")
+
+
+plain = pipeline(name="plain", sources={"features": _read(NUMBERS)}, sink=_tensors(NUMBERS))
+prepared = pipeline(
+    name="prepared",
+    sources={"features": _read(LEARNED)},
+    sink=_tensors(LEARNED),
+    prepare=[FillNull("discount", "mean"), Standardize(["qty", "price", "discount"]), Categorify(["mode", "seller"])],
+)
