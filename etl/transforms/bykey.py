@@ -12,16 +12,17 @@ from etl.transforms.counts import key_type, keys_of
 from etl.transforms.figures import merged
 from etl.transforms.grouped import grouped, none_of, together
 from etl.transforms.host import floats_of, values_in
-from etl.transforms.lookups import numbers_in, places_in
+from etl.transforms.lookups import numbers_in, picked, places_in
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
 
     from numpy.typing import NDArray
 
     from etl.core.schema import Schema
     from etl.transforms.base import Observer, State
     from etl.transforms.host import Rows, Values
+    from etl.transforms.reals import Maker
 
 
 def observe_by(figures: Observer, given: Schema, by: str, columns: Sequence[str], /) -> Observer:
@@ -48,9 +49,7 @@ def finish_by(found: Mapping[str, Any], ddof: int, /) -> dict[str, Any]:
     return {"keys": table.drop_columns(["m2"]).append_column("std", [column_of(pa.float64(), std)])}
 
 
-def standardized_by(
-    rows: Rows, by: str, figures: Mapping[str, Any], /, *, refuse: bool
-) -> Callable[[Values, int], NDArray[np.float64]]:
+def standardized_by(rows: Rows, by: str, figures: Mapping[str, Any], /, *, refuse: bool) -> Maker:
     """What makes of each number one by the figures of its key; of a key never seen by those of all rows.
 
     Raises:
@@ -65,17 +64,18 @@ def standardized_by(
             row = int(unseen.argmax())
             hint = 'Write unseen="global", or fit anew.'
             raise rows.refused(by, row, "its key was never seen in the rows that were fitted on", hint=hint)
-    mean = np.append(numbers_in(table, "mean"), figures["mean"])
-    rest = np.append(numbers_in(table, "rest"), 0.0)
-    std = np.append(numbers_in(table, "std"), figures["std"])
-    flat = std == 0
+    mean, rest, std = (numbers_in(table, name) for name in ("mean", "rest", "std"))
+    whole = figures["mean"], 0.0, figures["std"]
 
     def make(piece: Values, start: int) -> NDArray[np.float64]:
         at = places[start : start + len(piece)]
-        apart: NDArray[np.float64] = (floats_of(piece) - mean[at]) - rest[at]
-        even = flat[at]
-        apart /= np.where(even, 1.0, std[at])
-        apart[even & np.isfinite(apart)] = 0.0
+        means, rests, stds = (picked(one, at, other) for one, other in zip((mean, rest, std), whole, strict=True))
+        apart: NDArray[np.float64] = (floats_of(piece) - means) - rests
+        even = stds == 0
+        if np.count_nonzero(even):
+            stds[even] = 1.0
+            apart[even & np.isfinite(apart)] = 0.0
+        apart /= stds
         return apart
 
     return make

@@ -11,18 +11,19 @@ import pyarrow as pa
 from etl.core.errors import CastError, ConfigError, DataError
 from etl.engine import frames
 from etl.transforms.base import listed
-from etl.transforms.host import Values, floats_of, values_in
+from etl.transforms.host import floats_of, values_in
 from etl.transforms.powers import CHUNK, bent, count_of, likeliest, merged_powers, neutral, nothing, observed
-from etl.transforms.reals import check_numbers, level, made_real, narrow_series, with_types
+from etl.transforms.reals import check_numbers, level, narrow_series, with_reals, with_types
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from etl.core.schema import Schema
     from etl.transforms.base import Observer, State
-    from etl.transforms.host import Rows
+    from etl.transforms.host import Rows, Values
+    from etl.transforms.reals import Maker
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,10 +61,7 @@ class Log1p:
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with logarithms."""
         del given, state
-        made: dict[str, Values] = {}
-        for name in self.columns:
-            made[name] = made_real(rows[name], rows, name, "logarithmic", _logarithms(rows, name))
-        return rows.with_columns(made)
+        return with_reals(rows, self.columns, "logarithmic", lambda name: _logarithms(rows, name))
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
         """The frame with logarithms."""
@@ -154,12 +152,9 @@ class Power:
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with powers."""
         del given
-        made: dict[str, Values] = {}
-        for name in self.columns:
-            made[name] = made_real(rows[name], rows, name, "bent", self._bent(rows, name, state[name]))
-        return rows.with_columns(made)
+        return with_reals(rows, self.columns, "bent", lambda name: self._bent(rows, name, state[name]))
 
-    def _bent(self, rows: Rows, name: str, figures: State) -> Callable[[Values, int], NDArray[np.float64]]:
+    def _bent(self, rows: Rows, name: str, figures: State) -> Maker:
         """What makes powers of numbers."""
         power, mean, std = figures["lambda"], figures["mean"], figures["std"]
         center = figures["center"] if self.standardize else neutral(self.method)
@@ -225,7 +220,7 @@ class _Powers:
         return self._found
 
 
-def _logarithms(rows: Rows, name: str) -> Callable[[Values, int], NDArray[np.float64]]:
+def _logarithms(rows: Rows, name: str) -> Maker:
     def make(piece: Values, start: int) -> NDArray[np.float64]:
         wide = floats_of(piece)
         _refuse(wide <= -1.0, piece, rows, name, start, "has no logarithm of one more")

@@ -191,3 +191,14 @@ def numbers_in(table: pa.Table, column: str, /) -> NDArray[Any]:
     found: Any = table.column(column)
     dtype = np.float64 if pa.types.is_floating(found.type) else np.int64
     return values_of(found.chunk(0), dtype) if found.num_chunks else np.zeros(0, dtype)
+
+
+def picked(numbers: NDArray[Any], places: NDArray[np.int64], other: float, /) -> NDArray[Any]:
+    """The number at each place, (n,); `other` where the place is -1. The numbers are not copied, however many."""
+    if not len(numbers):
+        return np.full(len(places), other, numbers.dtype)
+    found = numbers[places]  # -1 is the last one, until it is replaced
+    unknown = places < 0
+    if np.count_nonzero(unknown):
+        found[unknown] = other
+    return found

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -21,12 +21,14 @@ from etl.transforms.figures import is_number
 from etl.transforms.host import Values, floats_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from numpy.typing import NDArray
 
     from etl.transforms.base import State
     from etl.transforms.host import Rows
+
+    Maker: TypeAlias = Callable[[Values, int], NDArray[np.float64]]
 
 WHOLE = 1 << 53
 """From here on float64 does not hold every integer."""
@@ -125,31 +127,41 @@ def minus(column: Values, figures: State, /) -> NDArray[np.float64]:
     return np.asarray(np.where(near, close, floats_of(column) - figures["mean"]), np.float64)
 
 
-def made_real(
-    column: Values, rows: Rows, name: str, what: str, make: Callable[[Values, int], NDArray[np.float64]], /
-) -> Values:
-    """What becomes of numbers in float64, rounded once to float32; piece by piece, so that it stays in the cache.
+def with_reals(rows: Rows, columns: Sequence[str], what: str, make: Callable[[str], Maker], /) -> Rows:
+    """The rows with columns of numbers made float32: computed in float64 and rounded once.
+
+    Piece by piece, so that what lies between stays in the cache.
 
     Args:
-        column: The numbers.
-        rows: What they are of.
-        name: The column's name.
-        what: What they become, for the error.
-        make: Gives a number for each of a piece whose first row is said; NumPy is silent meanwhile.
+        rows: The rows.
+        columns: Their names.
+        what: What the numbers become, for the error.
+        make: Gives of a column what gives a new number, float64, for each of a piece whose first row is said. NumPy is
+            silent meanwhile, since absent places may hold anything.
 
     Raises:
         CastError: A number becomes one beyond float32, and was finite.
     """
-    count = len(column)
     with np.errstate(all="ignore"):
-        if count <= CHUNK:
-            return Values(_narrowed(make(column, 0), column, rows, name, what, 0), mask_in(column))
-        narrow = np.empty(count, np.float32)
-        for start in range(0, count, CHUNK):
-            here = slice(start, start + CHUNK)
-            piece = Values(column.data[here], None if column.valid is None else column.valid[here])
-            narrow[here] = _narrowed(make(piece, start), piece, rows, name, what, start)
+        return rows.with_columns({name: _reals(rows, name, what, make(name)) for name in columns})
+
+
+def _reals(rows: Rows, name: str, what: str, make: Maker) -> Values:
+    column = rows[name]
+    count = len(column)
+    if count <= CHUNK:
+        return Values(_narrowed(make(column, 0), column, rows, name, what, 0), mask_in(column))
+    narrow = np.empty(count, np.float32)
+    for start, piece in pieces(column):
+        narrow[start : start + CHUNK] = _narrowed(make(piece, start), piece, rows, name, what, start)
     return Values(narrow, mask_in(column))
+
+
+def pieces(column: Values, /) -> Iterator[tuple[int, Values]]:
+    """The column in pieces that the cache holds, each with its first row."""
+    for start in range(0, len(column), CHUNK):
+        here = slice(start, start + CHUNK)
+        yield start, Values(column.data[here], None if column.valid is None else column.valid[here])
 
 
 def _narrowed(

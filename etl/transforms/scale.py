@@ -16,7 +16,7 @@ from etl.transforms.bykey import finish_by, merge_by, observe_by, standardized_b
 from etl.transforms.counts import key_type
 from etl.transforms.extremes import ExtremesOf, known_extremes, merged_extremes
 from etl.transforms.figures import FiguresOf, filled, merged, moments
-from etl.transforms.host import Values, floats_of
+from etl.transforms.host import floats_of
 from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of, two_quantiles
 from etl.transforms.reals import (
     at,
@@ -24,24 +24,25 @@ from etl.transforms.reals import (
     clipped_series,
     finite,
     level,
-    made_real,
     minus,
     narrow_series,
     one_of,
     real,
     series_minus,
     skip_or_error,
+    with_reals,
     with_types,
 )
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Mapping
 
     from numpy.typing import NDArray
 
     from etl.core.schema import Schema
     from etl.transforms.base import Observer, State
-    from etl.transforms.host import Rows
+    from etl.transforms.host import Rows, Values
+    from etl.transforms.reals import Maker
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,15 +181,12 @@ class Standardize:
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with the columns standardized."""
         del given
-        made: dict[str, Values] = {}
-        for name in self.columns:
-            column = rows[name]
-            if self.by is not None:
-                scaled = standardized_by(rows, self.by, state[name], refuse=self.unseen == "error")
-                made[name] = made_real(column, rows, name, "standardized", scaled)
-                continue
-            made[name] = made_real(column, rows, name, "standardized", _ratio(state[name], "std"))
-        return rows.with_columns(made)
+        if self.by is None:
+            return with_reals(rows, self.columns, "standardized", lambda name: _ratio(state[name], "std"))
+        by, refuse = self.by, self.unseen == "error"
+        return with_reals(
+            rows, self.columns, "standardized", lambda name: standardized_by(rows, by, state[name], refuse=refuse)
+        )
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
         """The frame with the columns standardized."""
@@ -289,9 +287,15 @@ class MinMax:
         flat = [name for name in self.columns if state[name]["width"] == 0.0]
         return tuple(f"all values of {n} that it was fitted on are equal: it is {self.low} after MinMax" for n in flat)
 
-    def _scaled(self, rows: Rows, name: str, figures: State) -> Callable[[Values, int], NDArray[np.float64]]:
+    @property
+    def _plain(self) -> bool:
+        """Whether nothing is left to do once numbers are from 0 to 1."""
+        return not self.clip and self.low == 0.0 and self.high == 1.0
+
+    def _scaled(self, rows: Rows, name: str, figures: State) -> Maker:
         """What makes numbers of numbers, and counts those that are out of range."""
         width, span = figures["width"], self.high - self.low
+        plain = self._plain
 
         def make(piece: Values, start: int) -> NDArray[np.float64]:
             del start
@@ -303,6 +307,8 @@ class MinMax:
                 apart = level(apart, self.low)
             else:
                 apart /= width
+                if plain:
+                    return apart
                 apart *= span
                 apart += self.low
             return np.clip(apart, self.low, self.high) if self.clip else apart
@@ -312,10 +318,7 @@ class MinMax:
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with the columns scaled."""
         del given
-        made: dict[str, Values] = {}
-        for name in self.columns:
-            made[name] = made_real(rows[name], rows, name, "scaled", self._scaled(rows, name, state[name]))
-        return rows.with_columns(made)
+        return with_reals(rows, self.columns, "scaled", lambda name: self._scaled(rows, name, state[name]))
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
         """The frame with the columns scaled."""
@@ -324,7 +327,8 @@ class MinMax:
             width = state[name]["width"]
             apart = series_minus(frame[name], state[name], given.field(name).type)
             if width:
-                scaled = apart / width * (self.high - self.low) + self.low
+                scaled = apart / width
+                scaled = scaled if self._plain else scaled * (self.high - self.low) + self.low
             else:
                 scaled = apart.where(~finite(apart), self.low)
             if self.clip:
@@ -398,10 +402,7 @@ class MaxAbs:
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with the columns scaled."""
         del given
-        made: dict[str, Values] = {}
-        for name in self.columns:
-            made[name] = made_real(rows[name], rows, name, "scaled", _share(state[name]["max_abs"]))
-        return rows.with_columns(made)
+        return with_reals(rows, self.columns, "scaled", lambda name: _share(state[name]["max_abs"]))
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
         """The frame with the columns scaled."""
@@ -498,10 +499,7 @@ class Robust:
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with the columns scaled."""
         del given
-        made: dict[str, Values] = {}
-        for name in self.columns:
-            made[name] = made_real(rows[name], rows, name, "scaled", _ratio(state[name], "range"))
-        return rows.with_columns(made)
+        return with_reals(rows, self.columns, "scaled", lambda name: _ratio(state[name], "range"))
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
         """The frame with the columns scaled."""
@@ -514,7 +512,7 @@ class Robust:
         return made
 
 
-def _ratio(figures: State, by: str) -> Callable[[Values, int], NDArray[np.float64]]:
+def _ratio(figures: State, by: str) -> Maker:
     """What subtracts and divides; 0 where there is nothing to divide by."""
     width = figures[by]
 
@@ -529,7 +527,7 @@ def _ratio(figures: State, by: str) -> Callable[[Values, int], NDArray[np.float6
     return make
 
 
-def _share(most: float) -> Callable[[Values, int], NDArray[np.float64]]:
+def _share(most: float) -> Maker:
     """What divides; 0 where there is nothing to divide by."""
 
     def make(piece: Values, start: int) -> NDArray[np.float64]:
