@@ -29,7 +29,7 @@ def column(values: list[Any], kind: Any = None) -> pa.Table:
 def ids(step: Categorify, fitted: pa.Table, given_rows: pa.Table, parts: tuple[int, ...] = ()) -> list[int]:
     plan, states = fit([step], fitted, parts)
     (batch,) = given_rows.to_batches()
-    found: list[int] = both(plan, states, batch).column(0).to_pylist()
+    found: list[Any] = both(plan, states, batch).column(0).to_pylist()
     assert found == [ids_of_one(plan, states, given_rows, at) for at in range(given_rows.num_rows)]
     return found
 
@@ -155,7 +155,7 @@ def test_an_option_that_there_is_not_is_refused(wrong: dict[str, Any]) -> None:
 
 def test_many_keys_are_found_as_few_are() -> None:
     values = np.arange(50_000, dtype=np.int64) * 1_000_003
-    plan, states = fit([Categorify("v")], pa.table({"v": values}), batch_rows=20_000)
-    (batch,) = pa.table({"v": values[::-1]}).to_batches()
+    plan, states = fit([Categorify("v")], pa.table({"v": pa.array(values)}), batch_rows=20_000)
+    (batch,) = pa.table({"v": pa.array(values[::-1])}).to_batches()
     found = applied(plan, states, Rows.of_batch(batch, plan.given))["v"].data
     np.testing.assert_array_equal(found, np.arange(50_000)[::-1] + 3)

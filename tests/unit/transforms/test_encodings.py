@@ -70,7 +70,7 @@ def test_figures_of_groups_are_those_of_their_rows(given_rows: list[tuple[Any, A
 
 def test_parts_do_not_change_figures_of_groups() -> None:
     rng = np.random.default_rng(3)
-    table = pa.table({"k": rng.integers(0, 50, 3000), "v": 1e9 + rng.normal(size=3000)})
+    table = pa.table({"k": pa.array(rng.integers(0, 50, 3000)), "v": pa.array(1e9 + rng.normal(size=3000))})
     step = GroupStats("v", by="k", stats=["mean", "std"])
     _, one = fit([step], table, batch_rows=3000)
     _, many = fit([step], table, [7, 1000, 2990], batch_rows=97)
@@ -83,7 +83,7 @@ def target_rows(count: int, seed: int) -> pa.Table:
     rng = np.random.default_rng(seed)
     return pa.table(
         {
-            "id": np.arange(count),
+            "id": pa.array(np.arange(count)),
             "k": pa.array([None if i == 4 else "abcd"[i] for i in rng.integers(0, 5, count)]),
             "y": pa.array(rng.integers(0, 2, count)),
         }
@@ -95,7 +95,7 @@ def fold_of(number: int, folds: int) -> int:
     return int.from_bytes(hashlib.sha256(message.encode()).digest()[:8], "big") % folds
 
 
-def expected(found: list[tuple[Any, int]], key: Any, smoothing: float) -> float:
+def expected(found: list[tuple[Any, Any]], key: Any, smoothing: float) -> float:
     prior = statistics.fmean(y for _, y in found)
     own = [y for k, y in found if k == key]
     return (sum(own) + smoothing * prior) / (len(own) + smoothing) if len(own) + smoothing else prior
@@ -159,7 +159,7 @@ def test_keys_never_seen_and_rows_without_a_target() -> None:
 
 def test_serving_asks_for_neither_target_nor_key() -> None:
     table = target_rows(30, 2)
-    steps = [
+    steps: list[Any] = [
         GroupStats("y", by="k"),
         TargetEncode("k", target="y", fold_key="id"),
     ]
@@ -171,7 +171,7 @@ def test_serving_asks_for_neither_target_nor_key() -> None:
 def test_what_there_is_not_is_refused() -> None:
     for wrong in ({"folds": 1}, {"smoothing": -1}, {"smoothing": math.inf}):
         with pytest.raises(ConfigError, match=next(iter(wrong))):
-            TargetEncode("k", target="y", fold_key="id", **wrong)  # type: ignore[arg-type]
+            TargetEncode("k", target="y", fold_key="id", **wrong)
     with pytest.raises(ConfigError, match="would encode itself"):
         TargetEncode("y", target="y", fold_key="id")
     with pytest.raises(ConfigError, match="equal names"):

@@ -79,7 +79,7 @@ def test_rare_and_further_values_have_no_place() -> None:
 
 
 def test_wide_vectors_must_be_asked_for() -> None:
-    table = pa.table({"v": np.arange(5000)})
+    table = pa.table({"v": pa.array(np.arange(5000))})
     with pytest.raises(DataError, match="v has 5000 values, which would be vectors of 5000 bytes"):
         fit([OneHot("v")], table, batch_rows=5000)
     plan, _ = fit([OneHot("v", max_size=4999)], table, batch_rows=5000)

@@ -82,10 +82,10 @@ def test_columns_without_a_spread_are_level_and_say_so() -> None:
         (batch,) = flat.to_batches()
         found = both(plan, states, batch).column(0).to_pylist()
         assert found[:3] == [value, value, None]
-        assert math.isnan(found[3])
+        assert str(found[3]) == "nan"
         assert found[4] == math.inf
         if not isinstance(step, MaxAbs):
-            assert len(step.warnings(states[0])) == 1  # type: ignore[attr-defined]
+            assert len(step.warnings(states[0])) == 1
 
 
 def test_values_beyond_are_counted_and_clipped_where_that_is_asked_for() -> None:
@@ -121,7 +121,7 @@ def test_a_key_has_its_own_scale_and_one_never_seen_that_of_all_rows() -> None:
 
 def test_figures_of_keys_do_not_depend_on_parts() -> None:
     rng = np.random.default_rng(1)
-    rows = pa.table({"v": 1e8 + rng.normal(size=2000), "k": rng.integers(0, 40, 2000)})
+    rows = pa.table({"v": pa.array(1e8 + rng.normal(size=2000)), "k": pa.array(rng.integers(0, 40, 2000))})
     one, many = (fit([Standardize("v", by="k")], rows, cut, batch_rows=317)[1][0]["v"] for cut in ((), (3, 900, 1500)))
     for name in ("mean", "std"):
         np.testing.assert_allclose(one["keys"][name].to_numpy(), many["keys"][name].to_numpy(), rtol=1e-10)

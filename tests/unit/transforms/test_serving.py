@@ -46,7 +46,7 @@ def orders(rows: int = 60) -> pa.Table:
 
 
 PACKED = ["price", "qty", "cost", "gift"]
-STEPS = [FillNull("qty", "mean"), Standardize(["price", "qty", "cost"])]
+STEPS: list[Any] = [FillNull("qty", "mean"), Standardize(["price", "qty", "cost"])]
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_frames_of_pandas_are_tables(packed: Path) -> None:
 def test_columns_of_their_own_and_tables_come_by_name(tmp_path: Path) -> None:
     names = ["price", "qty", "big", "cost", "gift", "at", "day"]
     table = orders().select(["id", *names])
-    steps = [FillNull("qty", 0), Standardize("price")]
+    steps: list[Any] = [FillNull("qty", 0), Standardize("price")]
     for sink in (Tensors(str(tmp_path / "t"), key="id"), Parquet(str(tmp_path / "p"), key="id")):
         pipeline(name="own", sources={"orders": table}, sink=sink, prepare=steps).run()
     had = open_dataset(tmp_path / "t").tensors()
