@@ -132,6 +132,23 @@ class Preprocessor:
                     )
         return count
 
+    def to_onnx(self, path: str | os.PathLike[str], /) -> dict[str, object]:
+        """Write the preparation as an ONNX model, for processes without cuETL; with the proof beside it.
+
+        Args:
+            path: Of the model; `parity.json` is written beside it.
+
+        Returns:
+            What `parity.json` records: rows compared, the greatest difference, versions, the model's SHA-256.
+
+        Raises:
+            ConfigError: Steps or columns have no ONNX form, all of which are named; or the extra `onnx` is missing.
+            DataError: The model gives other values than `transform`; column, row and both values are named.
+        """
+        from etl.transforms.export.written import write  # noqa: PLC0415 # what a service that serves has no use for
+
+        return write(self, path)
+
     @property
     def counters(self) -> dict[str, dict[str, int]]:
         """Column → what happened to its values since loading: "null", "unseen", "clipped", "out_of_range" and so on."""
