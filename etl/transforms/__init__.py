@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from etl.transforms.curves import Log1p, Power
     from etl.transforms.dates import Cyclic, DateParts
     from etl.transforms.decimals import DecimalScale
-    from etl.transforms.encodings import CountEncode, GroupStats, TargetEncode
+    from etl.transforms.encodings import CountEncode, GroupStats
     from etl.transforms.fill import FillNull
     from etl.transforms.filters import DropNull, Filter
     from etl.transforms.hashes import HashBucket, HashCross
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from etl.transforms.onehot import MultiHot, OneHot
     from etl.transforms.quantize import Quantize
     from etl.transforms.scale import MaxAbs, MinMax, Robust, Standardize
+    from etl.transforms.targets import TargetEncode
     from etl.transforms.texts import TextNormalize
 
 __all__ = [
@@ -102,7 +103,7 @@ _HOMES = {
     "Robust": "scale",
     "Select": "columns",
     "Standardize": "scale",
-    "TargetEncode": "encodings",
+    "TargetEncode": "targets",
     "TextNormalize": "texts",
     "Winsorize": "bounds",
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -11,11 +10,9 @@ import pyarrow as pa
 
 from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Field, Schema
-from etl.tensors.hashing import words_of
-from etl.tensors.split import key_messages
-from etl.tensors.views import column_of, mask_of
+from etl.tensors.views import mask_of
 from etl.transforms.base import listed
-from etl.transforms.counts import CountsOf, as_keys, by_frequency, key_type, keys_of, merged_counts
+from etl.transforms.counts import CountsOf, by_frequency, key_type, keys_of, merged_counts
 from etl.transforms.figures import is_number
 from etl.transforms.grouped import grouped, none_of, of_all, together
 from etl.transforms.host import Values, floats_of, values_in
@@ -28,8 +25,6 @@ if TYPE_CHECKING:
 
     from etl.transforms.base import Observer, State
     from etl.transforms.host import Rows
-
-MOST_FOLDS = 100
 
 
 @dataclass(frozen=True, slots=True)
@@ -184,7 +179,7 @@ class GroupStats:
         given.require(*self.reads)
         key_type(given.field(self.by), "GroupStats")
         for name in self.values:
-            _number_of(given.field(name), "GroupStats")
+            number_of(given.field(name), "GroupStats")
         for name in self.writes:
             if name in given.names:
                 raise ConfigError(
@@ -247,163 +242,6 @@ class GroupStats:
         return self.into.format(value=value, stat=stat, by=self.by)
 
 
-@dataclass(frozen=True, slots=True)
-class TargetEncode:
-    """Each key becomes the mean of the target among its train rows, drawn to the mean of all rows, as float32.
-
-    A train row gets the figures of the other folds alone, so that its own target is not in them; all other rows, and
-    serving, get those of all train rows. Keys that were never seen become the mean of all; NULL is a key of its own.
-
-    Attributes:
-        columns: Text, labels, whole numbers, bools, decimals, dates or moments.
-        target: A number or a bool; rows without one are encoded, and encode nothing.
-        fold_key: Columns that name a row: their SHA-256 says its fold.
-        folds: How many, from 2.
-        smoothing: So many rows of the mean of all are added to each key.
-        salt: Another salt gives other folds.
-
-    Raises:
-        ConfigError: No column, no key, or a number of folds that there is not.
-    """
-
-    kind: ClassVar[str] = "target_encode"
-    fits: ClassVar[bool] = True
-    columns: tuple[str, ...]
-    target: str
-    fold_key: tuple[str, ...]
-    folds: int = 5
-    smoothing: float = 10.0
-    salt: str = ""
-
-    def __init__(
-        self,
-        columns: str | list[str] | tuple[str, ...],
-        *,
-        target: str,
-        fold_key: str | list[str] | tuple[str, ...],
-        folds: int = 5,
-        smoothing: float = 10.0,
-        salt: str = "",
-    ) -> None:
-        object.__setattr__(self, "columns", listed(columns, "TargetEncode"))
-        object.__setattr__(self, "target", listed(target, "TargetEncode")[0])
-        object.__setattr__(self, "fold_key", listed(fold_key, "TargetEncode"))
-        if type(folds) is not int or not 2 <= folds <= MOST_FOLDS:
-            raise ConfigError(f"TargetEncode: folds is {folds!r}", hint=f"It is a whole number from 2 to {MOST_FOLDS}.")
-        weight: object = smoothing
-        if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 <= weight < math.inf:
-            raise ConfigError(f"TargetEncode: smoothing is {smoothing!r}", hint="It is a number of rows, from 0.")
-        if self.target in self.columns:
-            raise ConfigError(f"TargetEncode: {self.target} would encode itself")
-        object.__setattr__(self, "folds", folds)
-        object.__setattr__(self, "smoothing", float(smoothing))
-        object.__setattr__(self, "salt", str(salt))
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns, the target and the key of folds."""
-        return tuple(dict.fromkeys((*self.columns, self.target, *self.fold_key)))
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    def asks(self, wanted: frozenset[str], /) -> frozenset[str]:
-        """The columns: no target, and no key of folds."""
-        return wanted | frozenset(self.columns) if wanted & frozenset(self.columns) else wanted
-
-    def output_schema(self, given: Schema, /) -> Schema:
-        """The same columns as float32, without NULL."""
-        given.require(*self.reads)
-        for name in (*self.columns, *self.fold_key):
-            key_type(given.field(name), "TargetEncode")
-        _number_of(given.field(self.target), "TargetEncode")
-        made = {
-            n: replace(given.field(n), type=pa.float32(), nullable=False, vocabulary=None, note="")
-            for n in self.columns
-        }
-        return Schema(tuple(made.get(one.name, one) for one in given))
-
-    def observer(self, given: Schema, part: int, /) -> Observer:
-        """Moments of the target by fold and key."""
-        del part
-        return _Folded(self, given)
-
-    def merge(self, left: State, right: State, /) -> State:
-        """Of both."""
-        folds = [f"fold_{number}" for number in range(self.folds)]
-        return {n: {f: together([left[n][f], right[n][f]]) for f in folds} for n in self.columns}
-
-    def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
-        """Column → encoding (value, all, fold_0 …: the value without that fold), and the same of keys never seen."""
-        del given, filled
-        return {name: self._encoding(name, state[name]) for name in self.columns}
-
-    def warnings(self, state: State, /) -> tuple[str, ...]:
-        """Nothing."""
-        del state
-        return ()
-
-    def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
-        """The rows with encodings in place of values."""
-        train = rows.train
-        folds = None if train is None or not train.any() else self._folds_of(rows, given, train)
-        made: dict[str, Values] = {}
-        for name in self.columns:
-            table = state[name]["encoding"]
-            places = places_in(table, rows[name])
-            rows.counted(name, "unseen", int(np.count_nonzero(places < 0)))
-            found = np.append(numbers_in(table, "all"), state[name]["all"])[places]
-            if folds is not None:
-                for number in range(self.folds):
-                    chosen = np.flatnonzero(folds == number)
-                    fold = f"fold_{number}"
-                    without = np.append(numbers_in(table, fold), state[name][fold])
-                    found[chosen] = without[places[chosen]]
-            made[name] = Values(found.astype(np.float32))
-        return rows.with_columns(made)
-
-    def fold_of(self, keys: Sequence[Any], /) -> NDArray[np.int64]:
-        """The fold of each row, from 0, by its key columns of their key types."""
-        messages, codes = key_messages(keys, f"{self.salt}|".encode(), self.fold_key, "these rows")
-        return np.asarray((words_of(messages) % np.uint64(self.folds)).astype(np.int64)[codes])
-
-    def _folds_of(self, rows: Rows, given: Schema, train: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """The fold of each train row, -1 for the others."""
-        found = np.full(rows.count, -1, np.int64)
-        keys = [as_keys(rows[n].kept(train), key_type(given.field(n), "TargetEncode")) for n in self.fold_key]
-        found[train] = self.fold_of(keys)
-        return found
-
-    def _encoding(self, name: str, found: Mapping[str, Any]) -> dict[str, Any]:
-        parts = [found[f"fold_{number}"] for number in range(self.folds)]
-        whole = together(parts)
-        if not whole.num_rows:
-            raise DataError(
-                f"TargetEncode({name!r}): {self.target} has no value in the rows that are fitted on", column=self.target
-            )
-        whole = whole.sort_by("value").combine_chunks()
-        figures: dict[str, Any] = {"folds": self.folds}
-        columns, names = [_only(whole.column("value"))], ["value"]
-        for label, table in (("all", whole), *((f"fold_{n}", _others(parts, n)) for n in range(self.folds))):
-            count, mean, _ = of_all(table)
-            prior = mean if count else of_all(whole)[1]  # one fold has all rows: nothing else is known of them
-            n, means = np.zeros(whole.num_rows), np.zeros(whole.num_rows)
-            places = places_in(
-                whole, values_in(_only(table.column("value")), Field("value", table.schema.field(0).type))
-            )
-            n[places] = table.column("n").to_numpy()
-            means[places] = table.column("mean").to_numpy()
-            weight = n + self.smoothing
-            with np.errstate(invalid="ignore"):
-                drawn = np.where(weight > 0, prior + n * (means - prior) / np.where(weight > 0, weight, 1), prior)
-            columns.append(column_of(pa.float64(), drawn))
-            names.append(label)
-            figures[label] = prior
-        return {"encoding": pa.table(columns, names=names), **figures}
-
-
 class _Grouped:
     """Moments of numbers by key."""
 
@@ -416,7 +254,7 @@ class _Grouped:
         """The next rows."""
         keys = keys_of(rows.column(rows.schema.get_field_index(self._by.name)), self._by, self._kind)
         for name, tables in self._tables.items():
-            chosen, numbers = _finite(rows.column(rows.schema.get_field_index(name)), self._given.field(name))
+            chosen, numbers = finite_in(rows.column(rows.schema.get_field_index(name)), self._given.field(name))
             tables.append(grouped(keys.filter(mask_of(chosen)), numbers[chosen]))
             if len(tables) > 16:
                 self._tables[name] = [together(tables)]
@@ -426,64 +264,23 @@ class _Grouped:
         return {name: {"groups": together(tables)} for name, tables in self._tables.items()}
 
 
-class _Folded:
-    """Moments of the target by key, fold by fold."""
-
-    def __init__(self, step: TargetEncode, given: Schema, /) -> None:
-        self._step, self._given = step, given
-        self._kinds = {n: key_type(given.field(n), "TargetEncode") for n in (*step.columns, *step.fold_key)}
-        self._tables = {n: [[none_of(self._kinds[n])] for _ in range(step.folds)] for n in step.columns}
-
-    def take(self, rows: pa.RecordBatch, /) -> None:
-        """The next rows."""
-        step = self._step
-        chosen, numbers = _finite(rows.column(rows.schema.get_field_index(step.target)), self._given.field(step.target))
-        mask = mask_of(chosen)
-        numbers = numbers[chosen]
-
-        def keys(name: str) -> Any:
-            column = rows.column(rows.schema.get_field_index(name)).filter(mask)
-            return keys_of(column, self._given.field(name), self._kinds[name])
-
-        folds = step.fold_of([keys(name) for name in step.fold_key])
-        for name, tables in self._tables.items():
-            column = keys(name)
-            for number in range(step.folds):
-                inside = folds == number
-                if inside.any():
-                    tables[number].append(grouped(column.filter(mask_of(inside)), numbers[inside]))
-                    if len(tables[number]) > 16:
-                        tables[number] = [together(tables[number])]
-
-    def state(self) -> dict[str, Any]:
-        """Column → the groups of each fold."""
-        return {
-            name: {f"fold_{number}": together(one) for number, one in enumerate(tables)}
-            for name, tables in self._tables.items()
-        }
-
-
-def _finite(column: Any, field: Field) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
+def finite_in(column: Any, field: Field) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
     """Where a number is there and finite, and the numbers."""
     values = values_in(column, field)
     numbers = floats_of(values)
     return values.present & np.isfinite(numbers), numbers
 
 
-def _number_of(field: Field, step: str) -> None:
+def number_of(field: Field, step: str, /) -> None:
+    """Hold that a column is a number.
+
+    Raises:
+        ConfigError: It is of another type.
+    """
     if not is_number(field.type):
         raise ConfigError(
             f"{step}: {field.name} is {field.type}, not a number", hint="Take another column.", column=field.name
         )
-
-
-def _others(parts: Sequence[pa.Table], fold: int) -> pa.Table:
-    """The groups of all folds but one."""
-    return together([one for number, one in enumerate(parts) if number != fold])
-
-
-def _only(column: Any) -> Any:
-    return column.chunk(0) if column.num_chunks == 1 else pa.concat_arrays(column.chunks)
 
 
 def _std(n: NDArray[np.int64], mean: NDArray[np.float64], m2: NDArray[np.float64]) -> NDArray[np.float32]:

@@ -22,6 +22,9 @@ NAMES = ("n", "mean", "rest", "m2")
 The rest keeps the digits that a mean far from 0 has no room for: without it, spreads would depend on how rows are cut.
 """
 
+SUMS = ("n", "high", "low")
+"""Of the whole numbers of a key: how many, and their sum in two halves."""
+
 
 def grouped(keys: Column, numbers: NDArray[np.float64], /) -> pa.Table:
     """The moments of numbers by key: value, n, mean, rest, m2.
@@ -66,6 +69,32 @@ def none_of(kind: pa.DataType, /) -> pa.Table:
     """No key."""
     empty = np.zeros(0)
     return _table(pa.array([], kind), np.zeros(0, np.int64), empty, empty, empty)
+
+
+def summed(keys: Column, whole: NDArray[Any], /) -> pa.Table:
+    """The exact sums of whole numbers by key: value, n, high, low; a sum is 2^32 * high + low.
+
+    Args:
+        keys: Of their key type; NULL is a key of its own.
+        whole: int64 or uint64, shape (n,).
+    """
+    high = (whole >> whole.dtype.type(32)).astype(np.int64)
+    low = (whole & whole.dtype.type(0xFFFFFFFF)).astype(np.int64)
+    ones = column_of(pa.int64(), np.ones(len(whole), np.int64))
+    columns: list[Any] = [keys, ones, column_of(pa.int64(), high), column_of(pa.int64(), low)]
+    return summed_together([pa.table(columns, names=["value", *SUMS])])
+
+
+def summed_together(tables: Sequence[pa.Table], /) -> pa.Table:
+    """The exact sums of all, by key: halves of 32 bits, so that 2^31 rows fit into 64."""
+    found = pa.concat_tables(tables).group_by("value", use_threads=False).aggregate([(name, "sum") for name in SUMS])
+    return pa.table([found.column(name) for name in ("value", *(f"{n}_sum" for n in SUMS))], names=["value", *SUMS])
+
+
+def none_summed(kind: pa.DataType, /) -> pa.Table:
+    """No key, of exact sums."""
+    none = pa.array([], pa.int64())
+    return pa.table([pa.array([], kind), none, none, none], names=["value", *SUMS])
 
 
 def _merged(
