@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from etl.transforms.onehot import MultiHot, OneHot
     from etl.transforms.quantize import Quantize
     from etl.transforms.scale import MaxAbs, MinMax, Robust, Standardize
+    from etl.transforms.score import Score
     from etl.transforms.targets import TargetEncode
     from etl.transforms.texts import TextNormalize
 
@@ -63,6 +64,7 @@ __all__ = [
     "Quantize",
     "Rename",
     "Robust",
+    "Score",
     "Select",
     "Standardize",
     "TargetEncode",
@@ -101,6 +103,7 @@ _HOMES = {
     "Quantize": "quantize",
     "Rename": "columns",
     "Robust": "scale",
+    "Score": "score",
     "Select": "columns",
     "Standardize": "scale",
     "TargetEncode": "targets",
