@@ -329,7 +329,7 @@ def _words(kind: str, given: Mapping[str, Any]) -> str:
     told = {name: _told(value) for name, value in given.items() if value is not None}
     first = [told.pop("columns")] if "columns" in told else []
     first += [f"value={told.pop('value')}"] if "value" in told else []
-    return f"{kind.title().replace('_', '')}({', '.join([*first, *(f'{n}={one}' for n, one in told.items())])})"
+    return f"{KINDS.get(kind, kind)}({', '.join([*first, *(f'{n}={one}' for n, one in told.items())])})"
 
 
 def _told(value: Any) -> str:

@@ -14,6 +14,7 @@ from etl.core.schema import Schema
 from etl.tensors.views import mask_of
 from etl.transforms.base import listed
 from etl.transforms.host import Values
+from etl.transforms.literals import column_of
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -143,7 +144,7 @@ def _offsets(text: Any) -> NDArray[Any]:
 def _collapsed(text: Any) -> Any:
     """One space for each run of white space; only texts that have another are touched."""
     if len(text) <= _FEW:
-        return pa.array([None if one is None else _join(one) for one in text.to_pylist()], text.type)
+        return column_of([None if one is None else _join(one) for one in text.to_pylist()], text.type).data
     plain = _bytes(text)
     odd = (plain - np.uint8(9) < 5) | (plain - np.uint8(28) < 4)
     space = plain == 32
