@@ -3,20 +3,23 @@
 from __future__ import annotations
 
 import math
+from bisect import bisect_left, bisect_right
 from dataclasses import dataclass
 from decimal import Decimal
 from fractions import Fraction
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Final, Literal
 
 import numpy as np
 import pyarrow as pa
 
 from etl.core.errors import ConfigError
+from etl.tensors.views import values_of
 from etl.transforms.base import listed
+from etl.transforms.constants import DIGITS
 from etl.transforms.host import Values, floats_of
 from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of
-from etl.transforms.reals import check_numbers, mask_in, skip_or_error, with_types
+from etl.transforms.reals import CHUNK, check_numbers, mask_in, pieces, skip_or_error, with_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -26,6 +29,10 @@ if TYPE_CHECKING:
     from etl.core.schema import Schema
     from etl.transforms.base import Observer, State
     from etl.transforms.host import Rows
+
+
+FEW: Final = 64
+"""Edges that are compared one by one faster than they are searched for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -152,12 +159,12 @@ class QuantileBins:
         return {name: merged_quantiles(left[name], right[name], exact=self.exact) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
-        """Column → the inner edges, float64."""
+        """Column → the inner edges."""
         found: dict[str, Any] = {}
         for name in self.columns:
             kind = given.field(name).type
             known = quantiles_of("QuantileBins", name, state[name], kind, filled.get(name), self.nan)
-            edges = sorted({float(known.at(number / self.n)) for number in range(1, self.n)})
+            edges = sorted({_edge(known.at(Fraction(number, self.n)), kind) for number in range(1, self.n)})
             found[name] = {"edges": edges, "n": known.n, "approximate": known.approximate}
         return found
 
@@ -176,42 +183,79 @@ class QuantileBins:
         )
 
 
+def _edge(quantile: Any, kind: Any) -> float | int:
+    """A quantile as an edge; where no float parts integers as it does, the integer below it."""
+    edge, below = float(quantile), math.floor(quantile)
+    return below if pa.types.is_integer(kind) and math.floor(edge) != below else edge
+
+
 def _binned(rows: Rows, name: str, kind: Any, edges: Sequence[Any], *, right: bool) -> Values:
     """The bin of each number."""
     column = rows[name]
-    side: Literal["left", "right"] = "left" if right else "right"
-    if pa.types.is_floating(kind):
-        wide = floats_of(column)
-        odd = np.isnan(wide)
-        if odd.any():
-            lost = odd & column.present
-            if lost.any():
-                row, hint = int(lost.argmax()), "Clear it in the function with frames.nan_to_null."
+    own = [_in_unit(one, kind, right=right) for one in edges]
+    if len(column) == 1 and isinstance(column.data, np.ndarray):
+        value = column.data[0].item()
+        if value == value:  # noqa: PLR0124 # NaN is looked at below
+            return Values(np.array([(bisect_left if right else bisect_right)(own, value)], np.int32), mask_in(column))
+    made = np.empty(len(column), np.int32)
+    for start, piece in pieces(column):
+        made[start : start + CHUNK] = _bins(piece, kind, own, right=right)
+        if pa.types.is_floating(kind):
+            odd = np.isnan(piece.data)
+            if np.count_nonzero(odd) and (odd & piece.present).any():
+                row, hint = start + int((odd & piece.present).argmax()), "Clear it in the function with nan_to_null."
                 raise rows.refused(name, row, "NaN is in no bin", hint=hint)
-        found = np.searchsorted(np.array([float(e) for e in edges], np.float64), wide, side=side)
-    else:
-        steps, whole = _whole(column, kind, edges, right=right)
-        found = np.searchsorted(steps, whole, side=side)
-    return Values(found.astype(np.int32), mask_in(column))
+    return Values(made, mask_in(column))
 
 
-def _whole(column: Values, kind: Any, edges: Sequence[Any], *, right: bool) -> tuple[NDArray[Any], NDArray[Any]]:
-    """Edges and numbers in the column's own unit, so that they compare exactly."""
-    scale = kind.scale if pa.types.is_decimal(kind) else 0
-    data = column.data
+def _bins(piece: Values, kind: Any, edges: Sequence[Any], *, right: bool) -> NDArray[Any]:
+    """How many edges lie below each number of a piece; or at it too, where bins hold their left edge."""
+    data = floats_of(piece) if pa.types.is_floating(kind) else piece.data
     if not isinstance(data, np.ndarray):
-        # Decimals: the last digit is the unit; those beyond 64 bits are compared as Python's own numbers.
-        values = data.to_pylist()
-        scaled = [0 if one is None else int(one.scaleb(scale)) for one in values]
-        wide = any(abs(one) >= 1 << 62 for one in scaled)
-        data = np.array(scaled, object if wide else np.int64)
-    exact = [Fraction(e) * 10**scale for e in edges]
-    # Between two whole numbers any edge parts alike: the one below for (a, b], the one above for [a, b).
-    inner = [math.floor(e) if right else math.ceil(e) for e in exact]
-    if data.dtype == object:
-        return np.array(inner, object), data
-    low, high = (0, (1 << 64) - 1) if data.dtype.kind == "u" else (-(1 << 63), (1 << 63) - 1)
-    dtype = np.uint64 if data.dtype.kind == "u" else np.int64
-    if all(low <= e <= high for e in inner):
-        return np.array(inner, dtype), data.astype(dtype, copy=False)
-    return np.array(inner, object), data.astype(object)
+        halves = values_of(data, "V16").view(np.int64).reshape(-1, 2)
+        low, high = halves[:, 0], halves[:, 1]
+        if not np.array_equal(high, low >> 63):
+            return _of_halves(low.view(np.uint64), high, edges, right=right)
+        data = low
+    if len(edges) <= FEW:
+        found = np.zeros(len(data), np.int32)
+        for edge in edges:
+            found += data > edge if right else data >= edge
+        return found
+    if data.dtype.kind == "f":
+        return np.searchsorted(np.array(edges, data.dtype), data, side="left" if right else "right")
+    if data.dtype == np.bool_:
+        data = data.view(np.uint8)
+    limits = np.iinfo(data.dtype)
+    inner = np.array([one for one in edges if limits.min <= one <= limits.max], data.dtype)
+    always = sum(one < limits.min for one in edges)
+    places: NDArray[np.int64] = np.searchsorted(inner, data, side="left" if right else "right")
+    places += always
+    return places
+
+
+def _of_halves(
+    low: NDArray[np.uint64], high: NDArray[np.int64], edges: Sequence[int], *, right: bool
+) -> NDArray[np.int32]:
+    """The same of digits that 64 bits do not hold: the upper half decides, then the lower."""
+    found = np.zeros(len(high), np.int32)
+    for edge in edges:
+        above, below = edge >> 64, edge & 0xFFFF_FFFF_FFFF_FFFF
+        if not -(1 << 63) <= above < 1 << 63:
+            found += above < 0
+            continue
+        found += (high > above) | ((high == above) & (low > below if right else low >= below))
+    return found
+
+
+def _in_unit(edge: Any, kind: Any, *, right: bool) -> Any:
+    """An edge as numbers of a column compare with it: a float, or a whole number of the column's unit.
+
+    Between two whole numbers any edge parts alike: the one below it for (a, b], the one above it for [a, b). Of a float
+    among decimals the shortest text counts: 0.1 is what was written.
+    """
+    if pa.types.is_floating(kind):
+        return float(edge)
+    if pa.types.is_decimal(kind):
+        edge = Decimal(repr(edge) if isinstance(edge, float) else edge).scaleb(kind.scale, DIGITS)
+    return math.floor(edge) if right else math.ceil(edge)

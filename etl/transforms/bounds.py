@@ -16,13 +16,16 @@ from etl.transforms.base import listed
 from etl.transforms.constants import DIGITS, constant_of
 from etl.transforms.figures import unit
 from etl.transforms.host import Values
+from etl.transforms.literals import column_of
+from etl.transforms.lookups import FEW
 from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of, two_quantiles
-from etl.transforms.reals import check_numbers, clipped_series, mask_in, skip_or_error
+from etl.transforms.reals import CHUNK, check_numbers, clipped_series, mask_in, pieces, skip_or_error
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     import pyarrow.compute as pc
+    from numpy.typing import NDArray
 
     from etl.core.schema import Field, Schema
     from etl.transforms.base import Observer, State
@@ -86,8 +89,8 @@ class Clip:
         del state
         made: dict[str, Values] = {}
         for name in self.columns:
-            low, high = self._bounds(given.field(name))
-            made[name] = clipped(rows, name, low, high)
+            kind = given.field(name).type  # which holds the bounds: the plan has made sure
+            made[name] = clipped(rows, name, _own(self.low, kind), _own(self.high, kind))
         return rows.with_columns(made)
 
     def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
@@ -209,6 +212,15 @@ class Winsorize:
         return made
 
 
+def _own(bound: Any, kind: Any) -> Any:
+    """A bound that a type holds, as a number of that type."""
+    if bound is None:
+        return None
+    if pa.types.is_decimal(kind):
+        return Decimal(str(bound))
+    return int(bound) if pa.types.is_integer(kind) else float(np.dtype(kind.to_pandas_dtype()).type(bound))
+
+
 def rounded(value: Any, kind: Any, /) -> Any:
     """A number as the nearest value of a column's type (half to even), as a state holds it: decimals as text."""
     if pa.types.is_floating(kind):
@@ -223,22 +235,44 @@ def clipped(rows: Rows, name: str, low: Any, high: Any, /) -> Values:
     data = column.data
     if not isinstance(data, np.ndarray):
         return Values(_clipped_decimals(rows, name, low, high))
-    beyond = np.zeros(len(data), np.bool_)
-    if low is not None:
-        beyond |= data < low
-    if high is not None:
-        beyond |= data > high
-    if not beyond.any():
+    made, count = data, 0
+    for start, piece in pieces(column):
+        beyond = _beyond(piece.data, low, high)
+        if np.count_nonzero(beyond):
+            count += int(np.count_nonzero(beyond & piece.present))
+            made = data.copy() if made is data else made
+            here = made[start : start + CHUNK]
+            if low is not None:
+                np.maximum(here, low, out=here)
+            if high is not None:
+                np.minimum(here, high, out=here)
+    if made is data:
         return column
-    valid = column.present if column.nulls else True
-    rows.counted(name, "clipped", int(np.count_nonzero(beyond & valid)))
-    dtype = data.dtype.type
-    made = np.clip(data, None if low is None else dtype(low), None if high is None else dtype(high))
+    rows.counted(name, "clipped", count)
     return Values(made, mask_in(column))
+
+
+def _beyond(data: NDArray[Any], low: Any, high: Any) -> NDArray[np.bool_]:
+    if low is None:
+        return np.asarray(data > high, np.bool_)
+    below: NDArray[np.bool_] = data < low
+    if high is not None:
+        below |= data > high
+    return below
+
+
+def _between(value: Decimal, low: Decimal | None, high: Decimal | None) -> Decimal:
+    raised = value if low is None else max(value, low)
+    return raised if high is None else min(raised, high)
 
 
 def _clipped_decimals(rows: Rows, name: str, low: Decimal | None, high: Decimal | None) -> Any:
     data = rows[name].data
+    if len(data) <= FEW:  # a service: Arrow's scalars would import pandas
+        found = data.to_pylist()
+        near = [None if one is None else _between(one, low, high) for one in found]
+        rows.counted(name, "clipped", sum(one != other for one, other in zip(found, near, strict=True)))
+        return column_of(near, data.type).data
     made = data
     for bound, beyond in ((low, pc.less), (high, pc.greater)):
         if bound is not None:

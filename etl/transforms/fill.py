@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from datetime import date, datetime
+from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 import numpy as np
 import pyarrow as pa
@@ -15,6 +15,7 @@ from etl.core.errors import ConfigError, DataError
 from etl.core.late import Late
 from etl.core.schema import Field, Schema
 from etl.engine import frames
+from etl.tensors.views import mask_of
 from etl.transforms.base import listed
 from etl.transforms.bounds import rounded
 from etl.transforms.constants import carried_value, constant_of, number_of
@@ -37,6 +38,8 @@ else:
 
 WORDS = ("mean", "median", "mode")
 """Values that are fitted."""
+_MICROS: Final = {"s": 1_000_000, "ms": 1_000, "us": 1, "ns": 1}
+"""Unit of moments → microseconds, at least one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +50,7 @@ class FillNull:
         columns: Their names.
         value: Of the columns' own type; or "mean" or "median": that of the train rows, rounded to the column's type
             (half to even); or "mode": their most frequent value, of equally frequent ones the smallest.
+            Neither NaN nor infinities count. A text "mean" itself cannot be filled in.
         indicator: With one column: the name of a bool column that says where it was NULL.
 
     Raises:
@@ -99,9 +103,7 @@ class FillNull:
             kind = given.field(name).type
             if not self.fits:
                 constant_of(self.value, given.field(name))
-            elif self.value == "mode":
-                key_type(given.field(name), "FillNull", allow_float=True)
-            elif not is_number(kind) or pa.types.is_boolean(kind):
+            elif not _has(kind, str(self.value)):
                 raise ConfigError(
                     f"FillNull({name!r}, {self.value!r}): {name} is {kind}, which has no {self.value}",
                     hint="Fill it with a value of its own type.",
@@ -140,17 +142,20 @@ class FillNull:
         for name in self.columns:
             kind = given.field(name).type
             if self.value == "median":
-                found[name] = rounded(quantiles_of("FillNull", name, state[name], kind, None, "skip").at(0.5), kind)
+                middle = quantiles_of(f"FillNull, {self.value}", name, state[name], kind, None, "skip").at(0.5)
+                found[name] = _held(_rounded(middle, kind), kind)
             elif self.value == "mode":
-                counts = by_frequency(state[name]["counts"])
+                counts = state[name]["counts"]
+                if pa.types.is_floating(counts.schema.field("value").type):
+                    counts = counts.filter(mask_of(np.isfinite(counts.column("value").to_numpy())))
                 if not counts.num_rows:
                     raise self._nothing(name)
-                found[name] = _held(counts.column("value")[0].as_py())
+                found[name] = _held(by_frequency(counts).column("value")[0].as_py(), kind)
             else:
                 known = moments(state[name], kind)
                 if not known.n:
                     raise self._nothing(name)
-                found[name] = rounded(known.mean, kind)
+                found[name] = _held(_rounded(known.mean, kind), kind)
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:
@@ -209,16 +214,41 @@ def filled_on_host(column: Values, value: Any, /) -> Values:
         if len(data) <= FEW:  # a service: Arrow's scalars would import pandas
             return column_of([value if one is None else one for one in data.to_pylist()], data.type)
         return Values(pc.fill_null(data, pa.scalar(value, type=data.type)))
-    made = data.copy()
-    made[~column.present] = number_of(value)
-    return Values(made)
+    return Values(np.where(column.present, data, data.dtype.type(number_of(value))))
 
 
-def _held(value: Any) -> Any:
-    """A value as a state holds it: decimals and moments as text."""
-    if isinstance(value, date | datetime):
-        return value.isoformat()
-    return str(value) if isinstance(value, Decimal) else value
+def _has(kind: Any, word: str) -> bool:
+    """Whether a column of the type has a mean, a median or a mode."""
+    types = pa.types
+    if types.is_boolean(kind) or types.is_string(kind) or types.is_large_string(kind) or types.is_dictionary(kind):
+        return word == "mode"
+    return is_number(kind) or (bool(types.is_temporal(kind)) and not types.is_interval(kind) and word != "mean")
+
+
+def _rounded(value: Fraction | float, kind: Any) -> Any:
+    """A number as the nearest value of the column's type, half to even; moments are given in their carried unit."""
+    if not pa.types.is_temporal(kind):
+        return rounded(value, kind)
+    step = _MICROS[getattr(kind, "unit", "us")]  # dates have none
+    return round(Fraction(value) / step) * step
+
+
+def _held(value: Any, kind: Any) -> Any:
+    """A value as a state holds it: decimals and moments as text, spans as microseconds."""
+    if pa.types.is_decimal(kind):
+        return str(value)
+    if isinstance(value, timedelta):
+        value //= timedelta(microseconds=1)
+    if not isinstance(value, int) or pa.types.is_duration(kind):
+        return value.isoformat() if isinstance(value, date) else value
+    if pa.types.is_date(kind):
+        return (date(1970, 1, 1) + timedelta(days=value)).isoformat()
+    if pa.types.is_timestamp(kind):
+        zone = None if kind.tz is None else UTC
+        return (datetime(1970, 1, 1, tzinfo=zone) + timedelta(microseconds=value)).isoformat()
+    if pa.types.is_time(kind):
+        return (datetime(1970, 1, 1, tzinfo=UTC) + timedelta(microseconds=value)).time().isoformat()
+    return value
 
 
 def _stated(value: Any, kind: Any) -> Any:
@@ -227,4 +257,8 @@ def _stated(value: Any, kind: Any) -> Any:
         return Decimal(value)
     if pa.types.is_timestamp(kind):
         return datetime.fromisoformat(value)
+    if pa.types.is_duration(kind):
+        return timedelta(microseconds=value)
+    if pa.types.is_time(kind):
+        return time.fromisoformat(value)
     return date.fromisoformat(value) if pa.types.is_date(kind) else value

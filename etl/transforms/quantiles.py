@@ -6,6 +6,8 @@ fraction, so a value lies within 2^-9 of its bin's middle, in relation to its si
 
 from __future__ import annotations
 
+import math
+from bisect import bisect_left
 from dataclasses import dataclass
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any, Final
@@ -16,7 +18,7 @@ import pyarrow as pa
 from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Field
 from etl.tensors.views import column_of, values_of
-from etl.transforms.counts import added, counted, key_type, keys_of
+from etl.transforms.counts import added, counted
 from etl.transforms.extremes import check_nan
 from etl.transforms.host import floats_of, values_in
 
@@ -57,7 +59,7 @@ class QuantilesOf:
             found, waiting = self._found[name], self._waiting[name]
             found["rows"] += len(column)
             found["null"] += column.null_count
-            keys = keys_of(column.drop_null() if column.null_count else column, field, _key(field))
+            keys = _keys(column.drop_null() if column.null_count else column, field)
             if pa.types.is_floating(keys.type):
                 numbers = values_of(keys, np.float64)
                 there = np.isfinite(numbers)
@@ -102,31 +104,41 @@ class Quantiles:
     Attributes:
         n: How many.
         approximate: Whether they are the middles of bins.
-        values: Distinct values as Python's own numbers: Fraction, or float.
+        values: Distinct values: numbers as NumPy holds them, or decimals of Arrow; moments in their carried unit.
         ends: Up to which place in the order each value reaches, int64 (distinct values,).
+        more: One more value, so many times: (its place among the distinct ones, value, count).
     """
 
     n: int
     approximate: bool
-    values: Sequence[Any]
+    values: Any
     ends: NDArray[np.int64]
+    more: tuple[int, Any, int] | None = None
 
-    def at(self, quantile: float, /) -> Any:
-        """A quantile, by the line between its two neighbours as NumPy's default; exact for whole numbers."""
-        place = Fraction(quantile) * (self.n - 1)
+    def at(self, quantile: float | Fraction, /) -> Any:
+        """A quantile, by the line between its two neighbours as NumPy's default: a Fraction, exact; or a float."""
+        # 0.7 of ten steps is the seventh: the float nearest to it lies below.
+        place = (quantile if isinstance(quantile, Fraction) else Fraction(repr(float(quantile)))) * (self.n - 1)
         below = int(place)
-        low = self._nth(below)
-        rest = place - below
+        low, rest = self._nth(below), place - below
         if not rest:
             return low
-        high = self._nth(min(below + 1, self.n - 1))
-        if isinstance(low, float):
-            share = float(rest)
-            return low + (high - low) * share if share < 0.5 else high - (high - low) * (1 - share)
-        return low + (high - low) * rest
+        high = self._nth(below + 1)
+        if isinstance(low, Fraction):
+            return low + (high - low) * rest
+        share, apart = float(rest), high - low
+        if math.isinf(apart):
+            return low * (1 - share) + high * share
+        return low + apart * share if share < 0.5 else high - apart * (1 - share)
 
     def _nth(self, place: int) -> Any:
-        return self.values[int(np.searchsorted(self.ends, place, side="right"))]
+        if self.more is not None:
+            at, value, count = self.more
+            first = int(self.ends[at - 1]) if at else 0
+            if first <= place < first + count:
+                return value
+            place -= count if place >= first + count else 0
+        return _value(self.values, int(np.searchsorted(self.ends, place, side="right")))
 
 
 def quantiles_of(
@@ -148,26 +160,33 @@ def quantiles_of(
     check_nan(step, name, found, nan)
     approximate = "bins" in found
     table = (found["bins"] if approximate else found["counts"]).sort_by("value")
-    counts = table.column("count").to_numpy()
-    values: list[Any]
+    column: Any = table.column("value")
+    values: Any = column.combine_chunks() if pa.types.is_decimal(column.type) else column.to_numpy()
     if approximate:
-        values = _middles(table.column("value").to_numpy()).tolist()
-    elif pa.types.is_floating(kind):
-        values = table.column("value").to_numpy().tolist()
-    else:
-        values = [Fraction(one) for one in table.column("value").to_pylist()]
+        values = _middles(values)
+    if isinstance(values, pa.ChunkedArray):
+        values = pa.concat_arrays(values.chunks)
+    ends = np.cumsum(table.column("count").to_numpy())
+    n, more = int(ends[-1]) if len(ends) else 0, None
     if filled is not None and found["null"]:
-        values, counts = _with(
-            values, counts, filled if pa.types.is_floating(kind) else Fraction(filled), found["null"]
-        )
-    if not values:
+        value = float(filled) if pa.types.is_floating(kind) or approximate else Fraction(filled)
+        at = bisect_left(range(len(ends)), value, key=lambda place: _value(values, place))
+        more = at, value, int(found["null"])
+        n += more[2]
+    if not n:
         raise DataError(
             f"{step}({name!r}): column {name} has no value in the rows that are fitted on",
             hint="Leave the column out, or fit on more rows.",
             column=name,
         )
-    ends = np.cumsum(counts)
-    return Quantiles(int(ends[-1]), approximate, values, ends)
+    return Quantiles(n, approximate, values, ends, more)
+
+
+def _value(values: Any, place: int) -> Fraction | float:
+    one = values[place]
+    if isinstance(values, np.ndarray):
+        return float(one) if values.dtype.kind == "f" else Fraction(int(one))
+    return Fraction(one.as_py())
 
 
 def two_quantiles(quantiles: object, step: str, /) -> tuple[float, float]:
@@ -183,10 +202,24 @@ def two_quantiles(quantiles: object, step: str, /) -> tuple[float, float]:
 
 
 def _key(field: Field) -> pa.DataType:
+    """The type in which values are counted."""
     kind: Any = field.type
-    if pa.types.is_boolean(kind):
-        return pa.int64()
-    return key_type(field, "", allow_float=True)
+    if pa.types.is_decimal(kind):
+        return pa.decimal128(38, kind.scale)
+    if pa.types.is_floating(kind):
+        return pa.float64()
+    return pa.uint64() if pa.types.is_uint64(kind) else pa.int64()
+
+
+def _keys(column: Any, field: Field) -> Any:
+    """Values without NULL as they are counted: moments in their carried unit, days or microseconds."""
+    kind = _key(field)
+    data = values_in(column, field).data
+    if not isinstance(data, np.ndarray):
+        return data if data.type == kind else data.cast(kind)
+    if pa.types.is_floating(kind):
+        return column_of(kind, data.astype(np.float64) + 0.0)  # -0.0 is 0.0
+    return column_of(kind, data.astype(np.uint64 if pa.types.is_uint64(kind) else np.int64))
 
 
 def _nothing(field: Field) -> Counted:
@@ -237,15 +270,5 @@ def _bin_of(numbers: NDArray[np.float64]) -> NDArray[np.int64]:
 
 def _middles(bins: NDArray[np.int64]) -> NDArray[np.float64]:
     """The float in the middle of each bin."""
-    rising = (bins << _SHIFT) + (1 << (_SHIFT - 1))
+    rising = (bins << _SHIFT) + np.where(bins == 0, 0, 1 << (_SHIFT - 1))  # 0 is what lies in the bin of 0
     return np.where(rising < 0, np.int64(-(1 << 63)) - rising, rising).view(np.float64)
-
-
-def _with(values: list[Any], counts: NDArray[np.int64], value: Any, number: int) -> tuple[list[Any], NDArray[np.int64]]:
-    """Values in order with one more, so many times."""
-    place = next((at for at, one in enumerate(values) if one >= value), len(values))
-    if place < len(values) and values[place] == value:
-        made = counts.copy()
-        made[place] += number
-        return values, made
-    return [*values[:place], value, *values[place:]], np.insert(counts, place, number)

@@ -12,7 +12,7 @@ from etl.core.errors import ConfigError
 from etl.transforms.base import listed
 from etl.transforms.extremes import ExtremesOf, known_extremes, merged_extremes
 from etl.transforms.host import Values, floats_of
-from etl.transforms.reals import check_numbers, mask_in, skip_or_error, with_types
+from etl.transforms.reals import CHUNK, check_numbers, mask_in, pieces, skip_or_error, with_types
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -97,24 +97,33 @@ class Quantize:
     def on_host(self, rows: Rows, given: Schema, state: State, /) -> Rows:
         """The rows with steps."""
         del given
-        made: dict[str, Values] = {}
-        for name in self.columns:
-            column, scale = rows[name], state[name]["scale"]
-            wide = floats_of(column)
-            odd = np.isnan(wide)
-            if odd.any() and (odd & column.present).any():
-                row = int((odd & column.present).argmax())
-                raise rows.refused(name, row, "NaN is no step", hint="Clear it in the function.")
-            with np.errstate(all="ignore"):
-                steps = np.rint(wide / scale) if scale else np.zeros(len(wide))
-                beyond = abs(steps) > MOST
-                if beyond.any():
-                    rows.counted(name, "clipped", int(np.count_nonzero(beyond & column.present)))
-                found = np.clip(np.nan_to_num(steps), -MOST, MOST).astype(np.int8)
-            made[name] = Values(found, mask_in(column))
-        return rows.with_columns(made)
+        with np.errstate(all="ignore"):
+            return rows.with_columns({name: _steps(rows, name, state[name]["scale"]) for name in self.columns})
 
     def describes(self, column: str, state: State, named: Mapping[str, Any], /) -> Mapping[str, object]:
         """The manifest's `quant`."""
         del named
         return {"quant": {"scale": state[column]["scale"], "bits": self.bits}}
+
+
+def _steps(rows: Rows, name: str, scale: float) -> Values:
+    column = rows[name]
+    made, clipped = np.zeros(len(column), np.int8), 0
+    for start, piece in pieces(column):
+        wide = floats_of(piece)
+        steps = np.rint(wide / scale) if scale else np.where(np.isfinite(wide), 0.0, wide)
+        inside = (steps >= -MOST) & (steps <= MOST)
+        lost = len(steps) - np.count_nonzero(inside)
+        if lost:
+            beyond = ~inside & piece.present
+            odd = beyond & np.isnan(wide)
+            if odd.any():
+                row = start + int(odd.argmax())
+                raise rows.refused(
+                    name, row, "NaN is no step", hint="Clear it in the function with frames.nan_to_null."
+                )
+            clipped += int(np.count_nonzero(beyond))
+            steps = np.clip(np.nan_to_num(steps), -MOST, MOST)
+        made[start : start + CHUNK] = steps
+    rows.counted(name, "clipped", clipped)
+    return Values(made, mask_in(column))
