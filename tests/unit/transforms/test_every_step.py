@@ -40,10 +40,8 @@ def test_rows_one_by_one_are_rows_at_once(step: Any) -> None:
         assert made.num_rows == ROWS
 
 
-@each
+@pytest.mark.parametrize("step", [one for one in STEPS if needs_fit(one)], ids=repr)
 def test_the_order_and_cut_of_rows_does_not_change_a_fit(step: Any) -> None:
-    if not needs_fit(step):
-        pytest.skip("it is not fitted")
     table = rows()
     backwards = table.take(pa.array(range(ROWS - 1, -1, -1)))
     (batch,) = table.to_batches()
