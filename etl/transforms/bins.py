@@ -17,6 +17,7 @@ from etl.core.errors import ConfigError
 from etl.tensors.views import values_of
 from etl.transforms.base import listed
 from etl.transforms.constants import DIGITS
+from etl.transforms.figures import skipped_of
 from etl.transforms.host import Values, floats_of
 from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of
 from etl.transforms.reals import CHUNK, check_numbers, mask_in, pieces, skip_or_error, with_types
@@ -166,6 +167,7 @@ class QuantileBins:
             known = quantiles_of("QuantileBins", name, state[name], kind, filled.get(name), self.nan)
             edges = sorted({_edge(known.at(Fraction(number, self.n)), kind) for number in range(1, self.n)})
             found[name] = {"edges": edges, "n": known.n, "approximate": known.approximate}
+            found[name] |= {"skipped": skipped_of(state[name], filled=name in filled)}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:
@@ -192,7 +194,7 @@ def _edge(quantile: Any, kind: Any) -> float | int:
 def _binned(rows: Rows, name: str, kind: Any, edges: Sequence[Any], *, right: bool) -> Values:
     """The bin of each number."""
     column = rows[name]
-    own = [_in_unit(one, kind, right=right) for one in edges]
+    own = [in_unit(one, kind, right=right) for one in edges]
     if len(column) == 1 and isinstance(column.data, np.ndarray):
         value = column.data[0].item()
         if value == value:  # noqa: PLR0124 # NaN is looked at below
@@ -248,7 +250,7 @@ def _of_halves(
     return found
 
 
-def _in_unit(edge: Any, kind: Any, *, right: bool) -> Any:
+def in_unit(edge: Any, kind: Any, /, *, right: bool) -> Any:
     """An edge as numbers of a column compare with it: a float, or a whole number of the column's unit.
 
     Between two whole numbers any edge parts alike: the one below it for (a, b], the one above it for [a, b). Of a float

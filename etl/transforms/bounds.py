@@ -14,7 +14,7 @@ from etl.core.errors import ConfigError
 from etl.core.late import Late
 from etl.transforms.base import listed
 from etl.transforms.constants import DIGITS, constant_of
-from etl.transforms.figures import unit
+from etl.transforms.figures import skipped_of, unit
 from etl.transforms.host import Values
 from etl.transforms.literals import column_of
 from etl.transforms.lookups import FEW
@@ -188,6 +188,7 @@ class Winsorize:
             known = quantiles_of("Winsorize", name, state[name], kind, filled.get(name), self.nan)
             low, high = (rounded(known.at(quantile), kind) for quantile in (self.low, self.high))
             found[name] = {"low": low, "high": high, "n": known.n, "approximate": known.approximate}
+            found[name] |= {"skipped": skipped_of(state[name], filled=name in filled)}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:

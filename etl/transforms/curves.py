@@ -11,6 +11,7 @@ import pyarrow as pa
 from etl.core.errors import CastError, ConfigError, DataError
 from etl.engine import frames
 from etl.transforms.base import listed
+from etl.transforms.figures import skipped_of
 from etl.transforms.host import floats_of, values_in
 from etl.transforms.powers import CHUNK, bent, count_of, likeliest, merged_powers, neutral, nothing, observed
 from etl.transforms.reals import check_numbers, level, narrow_series, with_reals, with_types
@@ -191,7 +192,7 @@ class Power:
                 hint="Leave the column out, or fit on more rows.",
                 column=name,
             )
-        return {"n": n, **likeliest(found, self.method)}
+        return {"n": n, **likeliest(found, self.method), "skipped": skipped_of(found)}
 
 
 class _Powers:

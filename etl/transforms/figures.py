@@ -133,6 +133,16 @@ def filled(found: Figures, value: Fraction | float, kind: pa.DataType, /) -> Fig
     return base | {"n": sums.count, "mean": sums.mean, "m2": sums.m2}
 
 
+def skipped_of(found: Mapping[str, Any], /, *, filled: bool = False) -> dict[str, int]:
+    """How many values no figure is of: null, nan and inf.
+
+    Args:
+        found: What was observed of a column.
+        filled: Whether an earlier step of the same scan fills its NULLs.
+    """
+    return {"null": 0 if filled else found["null"], "nan": found["nan"], "inf": found["inf"]}
+
+
 @dataclass(frozen=True, slots=True)
 class Moments:
     """Mean and spread in the user's unit, each rounded once from what is exact.

@@ -11,6 +11,7 @@ import pyarrow as pa
 from etl.core.errors import ConfigError
 from etl.transforms.base import listed
 from etl.transforms.extremes import ExtremesOf, known_extremes, merged_extremes
+from etl.transforms.figures import skipped_of
 from etl.transforms.host import Values, floats_of
 from etl.transforms.reals import CHUNK, check_numbers, mask_in, pieces, skip_or_error, with_types
 
@@ -86,7 +87,8 @@ class Quantize:
         for name in self.columns:
             kind = given.field(name).type
             least, most = known_extremes("Quantize", name, state[name], kind, filled.get(name), self.nan)
-            found[name] = {"scale": float(max(abs(least), abs(most))) / MOST}
+            skipped = skipped_of(state[name], filled=name in filled)
+            found[name] = {"scale": float(max(abs(least), abs(most))) / MOST, "skipped": skipped}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:

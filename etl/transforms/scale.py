@@ -15,7 +15,8 @@ from etl.transforms.base import listed
 from etl.transforms.bykey import finish_by, merge_by, observe_by, standardized_by
 from etl.transforms.counts import key_type
 from etl.transforms.extremes import ExtremesOf, known_extremes, merged_extremes
-from etl.transforms.figures import FiguresOf, filled, merged, moments
+from etl.transforms.figures import FiguresOf, merged, moments, skipped_of
+from etl.transforms.figures import filled as with_filled
 from etl.transforms.host import floats_of
 from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of, two_quantiles
 from etl.transforms.reals import (
@@ -139,7 +140,7 @@ class Standardize:
         for name in self.columns:
             kind, figures = given.field(name).type, state[name]
             if name in filled_with:
-                figures = filled(figures, filled_with[name], kind)
+                figures = with_filled(figures, filled_with[name], kind)
             if figures["nan"] and self.nan == "error":
                 raise DataError(
                     f"Standardize({name!r}): {figures['nan']} values of {name} are NaN in the rows that are fitted on",
@@ -159,6 +160,7 @@ class Standardize:
             # Of equal floats the rounding of their mean may leave a spread that there is not.
             least = abs(float(known.mean)) * 2.0**-52 if isinstance(known.mean, float) else 0.0
             found[name] = {"n": known.n, "std": std if std > least else 0.0, **at(known.mean, kind)}
+            found[name] |= {"skipped": skipped_of(figures)}
             if self.by is not None:
                 found[name] |= finish_by(state[name], self.ddof)
             if pa.types.is_decimal(kind) and std and abs(float(known.mean)) * 2.0**-53 > std * 2.0**-24:
@@ -276,10 +278,12 @@ class MinMax:
             least, most = known_extremes("MinMax", name, state[name], kind, filled.get(name), self.nan)
             figures = at(least, kind) | {"mean": float(floats_of(one_of(least, kind))[0])}
             # As rows are scaled, so that the greatest becomes `high` and nothing that was seen is out of range.
-            width = float(minus(one_of(most, kind), figures)[0])
+            with np.errstate(over="ignore"):
+                width = float(minus(one_of(most, kind), figures)[0])
             if not math.isfinite(width):
                 raise DataError(f"MinMax({name!r}): the range of {name} is beyond float64", column=name)
             found[name] = {"min": float(least), "max": float(most), "width": width, **figures}
+            found[name] |= {"skipped": skipped_of(state[name], filled=name in filled)}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:
@@ -391,7 +395,8 @@ class MaxAbs:
         for name in self.columns:
             kind = given.field(name).type
             least, most = known_extremes("MaxAbs", name, state[name], kind, filled.get(name), self.nan)
-            found[name] = {"max_abs": float(max(abs(least), abs(most)))}
+            skipped = skipped_of(state[name], filled=name in filled)
+            found[name] = {"max_abs": float(max(abs(least), abs(most))), "skipped": skipped}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:
@@ -489,6 +494,7 @@ class Robust:
                 "approximate": known.approximate,
                 **at(middle, kind),
             }
+            found[name] |= {"skipped": skipped_of(state[name], filled=name in filled)}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from dataclasses import replace
 from decimal import Decimal
 from fractions import Fraction
 from typing import Any
@@ -16,9 +17,10 @@ from hypothesis import strategies as st
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler
 
 from etl.core.errors import CastError, ConfigError, DataError
-from etl.transforms import FillNull, MaxAbs, MinMax, Quantize, Robust, Standardize
+from etl.transforms import FillNull, MaxAbs, MinMax, Power, Quantize, Robust, Standardize, Winsorize
 from etl.transforms.fit import applied
 from etl.transforms.host import Rows
+from etl.transforms.reals import CHUNK
 from tests.preparing import both, fit, through
 
 reals = st.integers(-(10**7), 10**7).map(lambda i: i / 64)
@@ -175,3 +177,76 @@ def test_what_there_is_not_is_refused() -> None:
             make()
     with pytest.raises(ConfigError, match="v is string, not a number"):
         fit([MinMax("v")], table(["a"], pa.string()))
+
+
+@pytest.mark.parametrize(
+    "step",
+    [Standardize("v"), MinMax("v"), MaxAbs("v"), Robust("v"), Quantize("v"), Winsorize("v"), Power("v")],
+    ids=repr,
+)
+def test_what_was_skipped_is_counted_in_the_state(step: Any) -> None:
+    values = table([1.0, None, math.nan, math.inf, -math.inf, 2.0, None])
+    _, states = fit([step], values, (2, 4))
+    assert states[0]["v"]["skipped"] == {"null": 2, "nan": 1, "inf": 2}
+    _, states = fit([FillNull("v", "median"), step], values, (2, 4))
+    assert states[1]["v"]["skipped"] == {"null": 0, "nan": 1, "inf": 2}
+    refusing = replace(step, nan="error")
+    with pytest.raises(DataError, match="1 values of v are NaN"):
+        fit([refusing], values, (2, 4))
+
+
+@pytest.mark.parametrize("kind", [pa.decimal128(5, 1), pa.decimal128(38, 10), pa.int64(), pa.uint64(), pa.float32()])
+@given(st.lists(st.integers(0, 9999), min_size=2, max_size=20, unique=True))
+def test_what_was_seen_is_in_range_and_reaches_both_ends(kind: Any, values: list[int]) -> None:
+    made: list[Any] = [Decimal(v) / 10 for v in values] if pa.types.is_decimal(kind) else values
+    if kind in (pa.int64(), pa.uint64()):
+        made = [v + (1 << 62) for v in values]
+    given_table = table(made, kind)
+    plan, states = fit([MinMax("v", low=-1.0, high=1.0)], given_table)
+    rows = Rows.of_batch(given_table.to_batches()[0], plan.given)
+    found = applied(plan, states, rows)["v"].data
+    assert rows.tally == {}
+    assert (found.min(), found.max()) == (-1.0, 1.0)
+    assert (found[values.index(min(values))], found[values.index(max(values))]) == (-1.0, 1.0)
+
+
+def test_a_result_beyond_float64_is_refused_and_so_is_a_range() -> None:
+    with pytest.raises(DataError, match="the range of v is beyond float64"):
+        fit([MinMax("v")], table([-1e308, 1e308]))
+    for step in (Standardize("v"), MinMax("v"), MaxAbs("v"), Robust("v")):
+        plan, states = fit([step], table([0.0, 1e-120, 2e-120]))
+        for way in (applied, None):
+            (batch,) = table([1e300, 1.0]).to_batches()
+            with pytest.raises(CastError, match=r"value of v is beyond float32|column v, row 1: .* inf is beyond"):
+                both(plan, states, batch) if way is None else way(plan, states, Rows.of_batch(batch, plan.given))
+
+
+def test_a_filled_column_has_its_figures_by_key() -> None:
+    values = pa.table({"k": ["a", "a", "b", "b", None, "a"], "v": [1.0, 3.0, None, 10.0, 4.0, None]})
+    plan, states = fit([FillNull("v", "mean"), Standardize("v", by="k")], values, (2, 4))
+    full = values.set_column(1, "v", pa.array([1.0, 3.0, 4.5, 10.0, 4.0, 4.5]))
+    _, apart = fit([Standardize("v", by="k")], full, (2, 4))
+    assert plan.count == 2
+    assert states[1]["v"]["keys"].equals(apart[0]["v"]["keys"])
+
+
+def test_many_rows_are_scaled_piece_by_piece() -> None:
+    rng = np.random.default_rng(4)
+    numbers = rng.normal(3, 2, 2 * CHUNK + 7)
+    absent = rng.random(len(numbers)) < 0.1
+    keys = pa.array(rng.integers(0, 5, len(numbers)))
+    given_table = pa.table({"v": pa.array(numbers, mask=absent), "k": keys})
+    for step in (Standardize("v"), MinMax("v", clip=True), Robust("v"), Standardize("v", by="k"), Quantize("v")):
+        plan, states = fit([step], given_table, batch_rows=1 << 20)
+        (whole,) = given_table.combine_chunks().to_batches()
+        made = applied(plan, states, Rows.of_batch(whole, plan.given)).batch(plan.returns)
+        pieces = [
+            applied(plan, states, Rows.of_batch(one, plan.given)).batch(plan.returns)
+            for one in given_table.to_batches(max_chunksize=1000)
+        ]
+        assert pa.Table.from_batches(pieces).combine_chunks().equals(pa.Table.from_batches([made]))
+    plan, states = fit([Standardize("v")], given_table, batch_rows=1 << 20)
+    numbers = np.append(numbers[:-1], 1e300)
+    (whole,) = pa.table({"v": pa.array(numbers), "k": keys}).to_batches()
+    with pytest.raises(CastError, match=f"column v, row {len(numbers)}: "):
+        applied(plan, states, Rows.of_batch(whole, plan.given))
