@@ -20,7 +20,7 @@ from etl.tensors.views import column_of, values_of
 from etl.transforms.base import listed
 from etl.transforms.counts import CountsOf, as_keys, by_frequency, key_type, merged_counts
 from etl.transforms.host import Values
-from etl.transforms.lookups import lookup_of
+from etl.transforms.lookups import lookup_of, picked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -146,24 +146,21 @@ class Categorify:
         """The rows with ids in place of values."""
         made: dict[str, Values] = {}
         for name in self.columns:
-            figures, values = state[name], rows[name]
-            places = lookup_of(figures["vocab"]).places(values)
-            ids = ids_of(figures["vocab"])
-            out = np.full(len(places), OOV, ids.dtype)
-            found = places >= 0
-            if found.all():
-                out = ids[places]
-            else:
-                out[found] = ids[places[found]]
-                unseen = ~found
+            vocab, values = state[name]["vocab"], rows[name]
+            lookup = lookup_of(vocab)
+            places = lookup.places(values)
+            out = picked(lookup.kept("ids", ids_of, vocab), places, OOV)
+            unseen = int(np.count_nonzero(places < 0))
+            if unseen:
                 nulls = values.nulls
                 if nulls:
-                    absent = ~values.present
-                    out[absent] = NULL
-                    unseen &= ~absent
-                if self.oov_buckets > 1 and unseen.any():
-                    out[unseen] = OOV + self._buckets(values.kept(unseen), given.field(name))
-                rows.counted(name, "unseen", len(out) - int(np.count_nonzero(found)) - nulls)
+                    out[~values.present] = NULL
+                    rows.counted(name, "null", nulls)
+                    unseen -= nulls
+                if unseen and self.oov_buckets > 1:
+                    other = (places < 0) & values.present
+                    out[other] = OOV + self._buckets(values.kept(other), given.field(name))
+                rows.counted(name, "unseen", unseen)
             if self._may_be_rare:
                 rows.counted(name, "rare", int(np.count_nonzero(out == self.first - 1)))
             made[name] = Values(out)

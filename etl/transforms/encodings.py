@@ -16,7 +16,7 @@ from etl.transforms.counts import CountsOf, by_frequency, key_type, keys_of, mer
 from etl.transforms.figures import is_number
 from etl.transforms.grouped import grouped, none_of, of_all, together
 from etl.transforms.host import Values, floats_of, values_in
-from etl.transforms.lookups import lookup_of, numbers_in, places_in
+from etl.transforms.lookups import lookup_of, numbers_in, picked, places_in
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -103,8 +103,7 @@ class CountEncode:
             values, figures = rows[name], state[name]
             table = figures["counts"]
             places = lookup_of(table).places(values)
-            counts = np.append(numbers_in(table, "count"), 0)  # place -1 is the last: never seen
-            found = counts[places]
+            found = picked(numbers_in(table, "count"), places, 0)
             nulls = values.nulls
             if nulls:
                 found[~values.present] = figures["null"]
@@ -230,9 +229,7 @@ class GroupStats:
             table = figures["groups"]
             places = places_in(table, keys)
             rows.counted(self.by, "unseen", int(np.count_nonzero(places < 0)))
-            n = np.append(numbers_in(table, "n"), figures["n"])[places]
-            mean = np.append(numbers_in(table, "mean"), figures["mean"])[places]
-            m2 = np.append(numbers_in(table, "m2"), figures["m2"])[places]
+            n, mean, m2 = (picked(numbers_in(table, one), places, figures[one]) for one in ("n", "mean", "m2"))
             for stat in self.stats:
                 with np.errstate(over="ignore"):
                     made[self._name(name, stat)] = Values(_STATS[stat](n, mean, m2))

@@ -11,8 +11,11 @@ import pyarrow as pa
 
 from etl.core.late import Late
 from etl.tensors.views import valid_of, values_of
+from etl.transforms.sparse import Sparse
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     import pyarrow.compute as pc
     from numpy.typing import NDArray
 
@@ -24,6 +27,7 @@ FEW: Final = 8
 """Rows for which a dict of Python's is faster than whole columns."""
 DENSE: Final = 1 << 22
 """Integers within a range of so many have their place by their value alone."""
+_ALL: Final = (1 << 64) - 1
 _KEPT: Final = 256
 """Lookups that a process keeps."""
 
@@ -41,7 +45,8 @@ class Lookup:
         self._keys = keys.slice(0, len(keys) - 1) if keys.null_count else keys
         self._kind = keys.type
         self._dict: dict[Any, int] | None = None
-        self._sorted: tuple[NDArray[Any], NDArray[np.int64]] | None = None
+        self._sparse: Sparse | None = None
+        self._kept: dict[str, NDArray[Any]] = {}
         self._dense: tuple[int, NDArray[np.int64]] | None = None
         self._lock = threading.Lock()
 
@@ -64,6 +69,11 @@ class Lookup:
         if values.valid is not None:
             places[~values.valid] = -1
         return places
+
+    def kept(self, name: str, make: Callable[[pa.Table], NDArray[Any]], table: pa.Table, /) -> NDArray[Any]:
+        """What is made of the table that the keys are of: once, on the first call."""
+        found: NDArray[Any] | None = self._kept.get(name)
+        return self._kept.setdefault(name, make(table)) if found is None else found
 
     def _few(self, values: Values) -> NDArray[np.int64]:
         known = self._by_value()
@@ -89,31 +99,26 @@ class Lookup:
         self._prepare()
         if self._dense is not None:
             least, table = self._dense
-            inside = (data >= least) & (data < least + len(table))
-            at = np.where(inside, data, least).astype(np.int64) - least
-            found = table[at]
-            found[~inside] = -1
+            # What lies below wraps to above; the last place of the table says that there is none.
+            apart = data.view(np.uint64) - np.uint64(least & _ALL)
+            found: NDArray[np.int64] = table[np.minimum(apart, np.uint64(len(table) - 1)).view(np.int64)]
             return found
-        if self._sorted is None:
+        if self._sparse is None:
             raise AssertionError
-        ordered, places = self._sorted
-        at = np.searchsorted(ordered, data)
-        at[at == len(ordered)] = 0
-        return np.where(ordered[at] == data, places[at], -1)
+        return self._sparse.places(data)
 
     def _prepare(self) -> None:
-        if self._dense is not None or self._sorted is not None:
+        if self._dense is not None or self._sparse is not None:
             return
         with self._lock:
             numbers = self._numbers()
             least, most = int(numbers.min()), int(numbers.max())
-            if most - least < DENSE and most < 1 << 62 and least > -(1 << 62):
-                table = np.full(most - least + 1, -1, np.int64)
-                table[numbers.astype(np.int64) - least] = np.arange(len(numbers))
+            if most - least < DENSE:
+                table = np.full(most - least + 2, -1, np.int64)
+                table[(numbers - numbers.dtype.type(least)).astype(np.int64)] = np.arange(len(numbers))
                 self._dense = least, table
-                return
-            order = np.argsort(numbers, kind="stable")
-            self._sorted = numbers[order], order.astype(np.int64)
+            else:
+                self._sparse = Sparse(numbers)
 
     def _is_text(self) -> bool:
         return bool(pa.types.is_string(self._kind) or pa.types.is_decimal(self._kind))

@@ -83,9 +83,10 @@ class Preprocessor:
         """
         count, values = asked_of(rows, self.inputs, strict=strict)
         made = Rows.of_values(count, values)
-        for one in self.inputs:
-            made.counted(one.field.name, "null", values[one.field.name].nulls)
         made = applied(self.plan, self.states, made)
+        for one in self.inputs:  # steps that count them too have counted the same ones
+            key = one.field.name, "null"
+            made.counted(*key, max(0, values[one.field.name].nulls - made.tally.get(key, 0)))
         tensors: dict[str, NDArray[Any]] = {}
         for output in self.outputs:
             output.put(made, tensors)

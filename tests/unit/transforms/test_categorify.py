@@ -144,7 +144,7 @@ def test_what_was_met_is_counted() -> None:
     (batch,) = column(["a", "b", "z", None, "y"]).to_batches()
     rows = applied(plan, states, Rows.of_batch(batch, plan.given))
     assert rows["v"].data.tolist() == [4, 3, 2, 1, 2]
-    assert rows.tally == {("v", "unseen"): 2, ("v", "rare"): 1}
+    assert rows.tally == {("v", "null"): 1, ("v", "unseen"): 2, ("v", "rare"): 1}
 
 
 @pytest.mark.parametrize("wrong", [{"oov_buckets": 0}, {"min_count": True}, {"max_size": 0}, {"rare": "mine"}])
@@ -159,3 +159,13 @@ def test_many_keys_are_found_as_few_are() -> None:
     (batch,) = pa.table({"v": pa.array(values[::-1])}).to_batches()
     found = applied(plan, states, Rows.of_batch(batch, plan.given))["v"].data
     np.testing.assert_array_equal(found, np.arange(50_000)[::-1] + 3)
+
+
+@pytest.mark.parametrize(("kind", "near"), [(pa.int64(), -(1 << 63)), (pa.uint64(), (1 << 64) - 20), (pa.int8(), -128)])
+def test_numbers_at_the_ends_of_their_type_are_found(kind: Any, near: int) -> None:
+    known = list(range(near, near + 20, 2))
+    far = 0 if abs(near) > 1 << 20 else 127
+    plan, states = fit([Categorify("v")], column(known, kind))
+    (batch,) = column([*range(near, near + 20), far, None], kind).to_batches()
+    found = both(plan, states, batch).column(0).to_pylist()
+    assert found == [2 if at % 2 else 3 + at // 2 for at in range(20)] + [2, 1]

@@ -18,7 +18,7 @@ import pytest
 
 from etl import Parquet, Tensors, load_preprocessor, open_dataset, pipeline
 from etl.core.errors import CastError, ConfigError, Damaged, DatasetError, SchemaError
-from etl.transforms import FillNull, Standardize
+from etl.transforms import Categorify, FillNull, Standardize
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -173,6 +173,15 @@ def test_what_the_dataset_refuses_serving_refuses(tmp_path: Path) -> None:
     assert prep.transform({"big": 1 << 53, "v": 1.0})["x"][0, 0] == 1 << 53
     with pytest.raises(CastError, match="column big, row 1"):
         prep.transform({"big": (1 << 53) + 1, "v": 1.0})
+
+
+def test_a_null_is_counted_once_whoever_counts_it(tmp_path: Path) -> None:
+    table = pa.table({"id": [1, 2], "c": ["a", None]})
+    sink = Tensors(str(tmp_path / "d"), features=["c"], key="id")
+    pipeline(name="c", sources={"t": table}, sink=sink, prepare=[Categorify("c")]).run()
+    prep = load_preprocessor(tmp_path / "d")
+    prep.transform([{"c": None}, {"c": "b"}, {"c": None}])
+    assert prep.counters == {"c": {"null": 2, "unseen": 1}}
 
 
 def test_what_happened_is_counted(packed: Path) -> None:
