@@ -36,15 +36,19 @@ def converted(draft: Draft, wire: Wire, dtype: Kind, policy: str, /) -> Term:
         raise Blocked(f"column {wire.field.name} is uint64, which ONNX Runtime does not calculate with")
     if term.kind == "bool":
         return term.cast(dtype)
-    if dtype == "bool":
-        draft.refuse(~((term == 0) | (term == wire.unit)), wire.valid)
-        return term == wire.unit
     if dtype in _FLOATS:
         return _as_float(draft, wire, dtype, policy)
     if term.kind == "int64":
         whole = term if wire.unit == 1 else _nearest(draft, wire, policy)
-        return _within(draft, wire, whole, dtype, policy)
-    return _as_whole(draft, wire, dtype, policy)
+        made = _within(draft, wire, whole, dtype, policy)
+    else:
+        made = _as_whole(draft, wire, dtype, policy)
+    return made == 1 if dtype == "bool" else made.cast(dtype)
+
+
+def _limits(dtype: Kind) -> tuple[int, int]:
+    """The least and the greatest integer of a dtype; 0 and 1 of bool."""
+    return (0, 1) if dtype == "bool" else (int(np.iinfo(dtype).min), int(np.iinfo(dtype).max))
 
 
 def _as_float(draft: Draft, wire: Wire, dtype: Kind, policy: str) -> Term:
@@ -92,11 +96,11 @@ def _finite(draft: Draft, wire: Wire, made: Term, wide: Term, dtype: Kind, polic
 
 
 def _as_whole(draft: Draft, wire: Wire, dtype: Kind, policy: str) -> Term:
-    """Floats as integers: half to even, NaN never."""
+    """Floats as integers, int64: half to even, NaN never."""
     wide = wire.term.cast("float64")
     if dtype == "uint64":
         raise Blocked("floats become no uint64 in ONNX Runtime without loss")
-    low, high = int(np.iinfo(dtype).min), int(np.iinfo(dtype).max)
+    low, high = _limits(dtype)
     near = wide.apply("Round")
     under, over = near < float(low), near >= float(high + 1)
     bad = wide.nan
@@ -108,7 +112,7 @@ def _as_whole(draft: Draft, wire: Wire, dtype: Kind, policy: str) -> Term:
     inside = draft.graph.where(under | over | wide.nan, 0.0, near).cast("int64")
     if policy == "saturate":
         inside = draft.graph.where(over, high, draft.graph.where(under, low, inside))
-    return inside.cast(dtype)
+    return inside
 
 
 def _nearest(draft: Draft, wire: Wire, policy: str) -> Term:
@@ -122,8 +126,9 @@ def _nearest(draft: Draft, wire: Wire, policy: str) -> Term:
 
 
 def _within(draft: Draft, wire: Wire, whole: Term, dtype: Kind, policy: str) -> Term:
-    """Whole numbers within the limits of a dtype."""
-    low, high = int(np.iinfo(dtype).min), min(int(np.iinfo(dtype).max), (1 << 63) - 1)
+    """Whole numbers within the limits of a dtype, int64."""
+    low, high = _limits(dtype)
+    high = min(high, (1 << 63) - 1)
     least, most = range_of(wire.field.type)
     under = whole < low if low > least else None
     over = whole > high if high < most else None
@@ -134,7 +139,7 @@ def _within(draft: Draft, wire: Wire, whole: Term, dtype: Kind, policy: str) -> 
             whole = draft.graph.where(beyond, edge, whole)
         else:
             draft.refuse(beyond, wire.valid)
-    return whole.cast(dtype)
+    return whole
 
 
 def range_of(kind: pa.DataType, /) -> tuple[int, int]:

@@ -150,8 +150,17 @@ class Draft:
             raise Blocked(f"column {name} is uint64, which ONNX Runtime does not calculate with")
         if not is_number(wire.field.type):
             raise Blocked(f"column {name} is {wire.field.type}")
-        wide = wire.term.cast("float64")
-        return wide / float(wire.unit) if wire.unit > 1 else wide
+        return wire.term.cast("float64") if wire.unit == 1 else self._of_digits(wire)
+
+    def _of_digits(self, wire: Wire) -> Term:
+        """Decimals as float64, to the bit that Arrow gives: near the number that is subtracted, that bit is what is left."""
+        digits, part = wire.term, float(f"1e-{wire.decimal.scale}")
+        plain = digits.cast("float64") * part
+        if 10**wire.decimal.precision <= _WHOLE:
+            return plain
+        size = digits.apply("Abs")
+        apart = (size // wire.unit).cast("float64") + (size % wire.unit).cast("float64") * part
+        return self.graph.where(size > _WHOLE, apart * digits.apply("Sign").cast("float64"), plain)
 
     def minus(self, name: str, figures: State, /) -> Term:
         """What is left of a column's numbers once a fitted one is subtracted, float64: as `etl.transforms.reals`."""

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from decimal import Decimal
 from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from etl.transforms.bins import in_unit
 from etl.transforms.constants import constant_of, number_of
 from etl.transforms.export.conversions import converted
 from etl.transforms.export.draft import Blocked
@@ -175,18 +175,14 @@ def _bounded(draft: Draft, name: str, low: Any, high: Any) -> None:
 def _binned(draft: Draft, name: str, edges: Sequence[Any], *, right: bool) -> None:
     """How many edges are below a value, or at it unless `right`."""
     graph, wide, wire = draft.graph, draft.real(name), draft.wire(name)
+    edges = [in_unit(one, wire.field.type, right=right) for one in edges]
     always = 0
     if wire.term.kind in ("float32", "float64"):
         draft.refuse(wide.nan, wire.valid)
-        inner: list[Any] = [float(e) for e in edges]
-        values = wide
+        inner, values = list(edges), wide
     else:
-        # In the column's own unit; between two whole numbers any edge parts alike.
-        exact = [Fraction(e) * wire.unit for e in edges]
-        whole = [math.floor(e) if right else math.ceil(e) for e in exact]
-        always = sum(e < _LEAST for e in whole)
-        inner = [e for e in whole if _LEAST <= e <= _MOST]
-        values = wire.term.cast("int64")
+        always = sum(one < _LEAST for one in edges)
+        inner, values = [one for one in edges if _LEAST <= one <= _MOST], wire.term.cast("int64")
     if not inner:
         draft.put(name, draft.rows * always, wire.valid)
         return

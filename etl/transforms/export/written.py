@@ -32,7 +32,15 @@ def write(prep: Preprocessor, path: str | os.PathLike[str], /) -> dict[str, obje
     target = Path(path)
     if not target.parent.is_dir():
         raise ConfigError(f"there is no folder {target.parent}", hint="Make it first.")
-    model = exported(prep)
+    return write_proved(prep, exported(prep), target)
+
+
+def write_proved(prep: Preprocessor, model: bytes, target: Path, /) -> dict[str, object]:
+    """Write a model that gives what a fit gives, and `parity.json`; gives what that records.
+
+    Raises:
+        DataError: It gives something else; no file is written.
+    """
     record = {"model": target.name, **proved(prep, model)}
     # The proof comes first: a model without one was never complete.
     for place, content in ((target.with_name(PARITY), canonical_json(record)), (target, model)):
