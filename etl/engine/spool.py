@@ -117,18 +117,23 @@ def pieces(table: pa.Table, /) -> list[pa.RecordBatch]:
     return table.to_batches(max_chunksize=rows)
 
 
-def groups(files: Sequence[SpoolFile], backend: BackendName, workers: int, /) -> list[tuple[str, ...]]:
+def groups(
+    files: Sequence[SpoolFile], backend: BackendName, workers: int, /, *, halved: bool = False
+) -> list[tuple[str, ...]]:
     """Paths, neighbours together: the partitions of a collection, at least one.
 
     Args:
         files: In order.
         backend: What makes the frames.
         workers: That share the partitions.
+        halved: Partitions of half the size, down to a file: what is done when memory ran out.
     """
     total = sum(f.bytes for f in files)
     even = total // (GROUPS_PER_WORKER * max(1, workers))
     most = GROUP_BYTES_GPU if backend == "cudf" else FILE_BYTES
     wanted = max(LEAST_GROUP_BYTES, min(most, even)) if backend != "cudf" else most
+    if halved:
+        wanted //= 2
     found: list[list[str]] = []
     size = wanted
     for file in files:

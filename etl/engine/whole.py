@@ -15,7 +15,7 @@ import dask
 from distributed import KilledWorker, as_completed, worker_client
 from distributed.system import MEMORY_LIMIT
 
-from etl.core.errors import EngineError, EtlError, UserCodeError
+from etl.core.errors import DeviceOutOfMemory, EtlError, UserCodeError
 from etl.core.user_code import user_error
 from etl.engine.backends import backend
 from etl.engine.select import open_cluster
@@ -234,12 +234,12 @@ def _told(error: BaseException, task: WholeTask, frames: Backend) -> EtlError:
     if inner is not None:
         return inner
     if isinstance(error, KilledWorker):
-        return EngineError(
+        return DeviceOutOfMemory(
             f"a worker died while it computed what {task.function} gives: it ran out of memory, most likely",
             hint="Give the sources fewer columns, or group before you join; --workers 1 leaves a worker all memory.",
         )
     if frames.out_of_memory(error):
-        return EngineError(
+        return DeviceOutOfMemory(
             f"memory ran out while {task.function} was computed: {error}",
             hint="Give the sources fewer columns, or group before you join.",
         )

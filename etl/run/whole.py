@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from etl.core.errors import Cancelled, EtlError, UserCodeError
+from etl.core.errors import Cancelled, DeviceOutOfMemory, EtlError, UserCodeError
 from etl.core.schema import Field, Schema
 from etl.core.user_code import user_error
 from etl.engine import select
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
     from etl.engine.base import EngineChoice
     from etl.engine.spool import SpoolFile
+    from etl.engine.whole import Given
     from etl.planning.binding import Bound
     from etl.planning.function import FunctionRef
     from etl.run.progress import Progress
@@ -180,7 +181,7 @@ def _made(
     progress: Progress,
 ) -> list[SpoolFile]:
     """The second pass: the function over all rows."""
-    from etl.engine.whole import Given, WholeTask, carry_out, opened  # noqa: PLC0415 # as in _planned
+    from etl.engine.whole import WholeTask, carry_out, opened  # noqa: PLC0415 # as in _planned
 
     ref = _function(bound)
     size = sum(f.bytes for one in spooled.values() for f in one.files)
@@ -192,15 +193,12 @@ def _made(
             load=ref.load,
             function=ref.name,
             file=ref.file,
-            given=tuple(
-                Given(name, one.schema or planned.schemas[name], tuple(groups(one.files, choice.backend, choice.slots)))
-                for name, one in spooled.items()
-            ),
+            given=_given(planned, spooled, choice, halved=False),
             returns=planned.returns,
             backend=choice.backend,
             folder="",
         )
-        attempt = 0
+        attempt, halved = 0, False
         while True:
             attempt += 1
             result = folder / f"result-{attempt}"
@@ -208,13 +206,37 @@ def _made(
             progress.stage(f"calling {ref.name}")
             try:
                 return carry_out(cluster, replace(task, folder=str(result)), wrote=_told_to(progress, ref.name))
+            except DeviceOutOfMemory as error:
+                # Spilling does not save one task that is too large: the same graph with half as much in each, once.
+                if halved:
+                    raise error.at("also with partitions of half the size") from error.__cause__
+                halved, attempt = True, attempt - 1
+                task = replace(task, given=_given(planned, spooled, choice, halved=True))
+                shutil.rmtree(result, ignore_errors=True)
+                progress.stage(f"memory ran out: calling {ref.name} with partitions of half the size")
             except EtlError as error:
                 if error.retry != "transient" or attempt > bound.pipeline.retries:
                     raise (error.at(f"attempt {attempt}") if attempt > 1 else error) from error.__cause__
                 shutil.rmtree(result, ignore_errors=True)
                 progress.stage("waiting for another try")
                 wait = float(error.context.get("after", min(FIRST_WAIT_SECONDS * 2 ** (attempt - 1), MAX_WAIT_SECONDS)))
-            threading.Event().wait(wait)
+                threading.Event().wait(wait)
+
+
+def _given(
+    planned: _Planned, spooled: Mapping[str, Spooled], choice: EngineChoice, *, halved: bool
+) -> tuple[Given, ...]:
+    """The sources as partitions of a collection."""
+    from etl.engine.whole import Given  # noqa: PLC0415 # as in _planned
+
+    return tuple(
+        Given(
+            name,
+            one.schema or planned.schemas[name],
+            tuple(groups(one.files, choice.backend, choice.slots, halved=halved)),
+        )
+        for name, one in spooled.items()
+    )
 
 
 def _told_to(progress: Progress, name: str) -> Callable[[int, int, int], None]:

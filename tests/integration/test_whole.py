@@ -8,6 +8,7 @@ import sqlite3
 import subprocess
 import time
 from contextlib import closing
+from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
@@ -15,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pytest
 
+from connectors.base import CutWish
 from etl.core.errors import EtlError, Retry, SchemaError, UserCodeError
 from etl.engine import spool
 from etl.planning import loader
@@ -345,6 +347,37 @@ def inner(orders):
         return frame
     return orders.map_partitions(late)
 """
+
+
+HUNGRY = """
+@pipeline(sources={"orders": MemorySource(ORDERS, key="id")}, sink=Parquet("out", key="id"))
+def hungry(orders):
+    def eat(frame):
+        if len(frame) > %d:
+            raise MemoryError("std::bad_alloc")
+        return frame
+    return orders.map_partitions(eat)
+"""
+
+
+@pytest.mark.parametrize("most", [150, 10])
+def test_a_graph_that_memory_does_not_hold_is_made_once_more_of_half_as_large_partitions(
+    most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(spool, "LEAST_GROUP_BYTES", 6000)
+    monkeypatch.setattr(spool, "GROUPS_PER_WORKER", 1)
+    (tmp_path / "p.py").write_text(HEAD + HUNGRY % most)
+    bound = loader.load("p.py").bind({}, new_run_id())
+    bound = replace(bound, readings={n: replace(r, wish=CutWish(partitions=6)) for n, r in bound.readings.items()})
+    if most == 150:
+        assert run_pipeline(bound, run_id=new_run_id(), engine="cpu").rows == 600
+        assert open_dataset(tmp_path / "out").table().num_rows == 600
+        return
+    said = "also with partitions of half the size.*memory ran out while hungry"
+    with pytest.raises(EtlError, match=said):
+        run_pipeline(bound, run_id=new_run_id(), engine="cpu")
+    assert not (tmp_path / "out").exists()
 
 
 @pytest.mark.slow
