@@ -72,7 +72,9 @@ class Log1p:
             wide = frames.to_float(frame[name])
             if bool((wide <= -1.0).fillna(value=False).any()):
                 raise CastError(f"a value of {name} has no logarithm of one more", column=name)
-            made[name] = narrow_series(np.log1p(wide), wide, name, "logarithmic")
+            # pandas' memory holds anything behind NULL, of which NumPy would warn.
+            found = np.log1p(frames.fill_null(wide, 0.0)).where(~frames.is_null(wide))
+            made[name] = narrow_series(found, wide, name, "logarithmic")
         return made
 
 

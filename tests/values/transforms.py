@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as arrow  # noqa: ICN001 - `pa` is its untyped door, below
 
 from etl.core.schema import Field, Schema
-from etl.transforms import FillNull, Standardize
+from etl.transforms import Clip, FillNull, Log1p, MaxAbs, MinMax, Robust, Standardize, Winsorize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -652,3 +652,53 @@ def standardized_far_from_zero(t: Any, xd: Any) -> Any:
         "top": {"n": 6, "mean": float(1 << 63), "std": 1.0, "base": (1 << 63) + 3, "rest": 0.0},
     }
     return Standardize(["far", "top"]).apply(known, schema, state)[["far", "top"]]
+
+
+@_transform(
+    i=[0.8571428656578064, None, 1.0, 0.5, 0.0, None],
+    b=[0.0, None, 0.0, 0.0, 0.0, 0.0],
+    f=[0.75, None, NAN, -1.0, INF, None],
+    m=[0.5, None, 1.649999976158142, -3.5999999046325684, None, -0.550000011920929],
+)
+def scaled_by_extremes_and_quantiles(t: Any, xd: Any) -> Any:
+    made = MinMax(["i", "b"]).apply(
+        t,
+        given(),
+        {
+            "i": {"min": -7.0, "max": 7.0, "width": 14.0, "mean": -7.0, "base": -7, "rest": 0.0},
+            "b": {"min": 1.0, "max": 1.0, "width": 0.0, "mean": 1.0, "base": 1, "rest": 0.0},
+        },
+    )
+    made = MaxAbs("f").apply(made, given(), {"f": {"max_abs": 2.0}})
+    made = Robust("m").apply(made, given(), {"m": {"range": 1.0, "mean": 0.6}})
+    return made[["i", "b", "f", "m"]]
+
+
+@_transform(
+    i=[5, None, 5, 0, -2, None],
+    b=[100, None, -128, 0, 1, 2],
+    f=[1.5, None, NAN, -1.0, 9.0, None],
+    m=[Decimal("1.00"), None, Decimal("1.00"), Decimal("-1.00"), None, Decimal("0.05")],
+    low=[1.8571428060531616, None, 3.0, -1.0, -1.0, None],
+)
+def kept_between_bounds(t: Any, xd: Any) -> Any:
+    made = t[["i", "b", "f", "m"]].assign(low=t["i"])
+    made = Clip("i", -2, 5).apply(made, given(), {})
+    made = Clip("b", high=100).apply(made, given(), {})
+    made = Clip("m", Decimal(-1), Decimal(1)).apply(made, given(), {})
+    made = Winsorize("f").apply(made, given(), {"f": {"low": -1.0, "high": 9.0}})
+    schema = Schema((Field("low", arrow.int32()),))
+    figures = {"min": 0.0, "max": 7.0, "width": 7.0, "mean": 0.0, "base": 0, "rest": 0.0}
+    return MinMax("low", low=-1.0, high=3.0, clip=True).apply(made, schema, {"low": figures})
+
+
+@_transform(
+    i=[1.7917594909667969, None, 2.079441547393799, 0.0, None, None],
+    f=[0.9162907004356384, None, None, 0.0, INF, None],
+    close=1e-6,
+)
+def logarithms(t: Any, xd: Any) -> Any:
+    known = t[["k"]].assign(
+        i=t["i"].where((t["i"] >= 0).fillna(False)), f=xd.nan_to_null(t["f"]).where((t["f"] != -2).fillna(True), 0.0)
+    )
+    return Log1p(["i", "f"]).apply(known, given(), {})[["i", "f"]]
