@@ -14,13 +14,14 @@ import pyarrow as pa
 
 from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Schema
-from etl.tensors.hashing import words_of
+from etl.tensors.hashing import first_words, words_of
 from etl.tensors.split import key_column
 from etl.tensors.views import column_of, values_of
 from etl.transforms.base import listed
 from etl.transforms.counts import CountsOf, as_keys, by_frequency, key_type, merged_counts
+from etl.transforms.hashes import key_texts
 from etl.transforms.host import Values
-from etl.transforms.lookups import lookup_of, picked
+from etl.transforms.lookups import FEW, lookup_of, picked
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -112,7 +113,7 @@ class Categorify:
         """The same columns as int32 ids (int64 where `max_size` needs it), without NULL."""
         given.require(*self.columns)
         for name in self.columns:
-            key_type(given.field(name), "Categorify", allow_float=self.allow_float)
+            key_type(given.field(name), "Categorify", allow_float=self.allow_float, hashed=self.oov_buckets > 1)
         kind = pa.int64() if (self.max_size or 0) + self.first > 1 << 31 else pa.int32()
         made = {
             name: replace(given.field(name), type=kind, nullable=False, vocabulary=None, note="")
@@ -217,6 +218,10 @@ class Categorify:
 
     def _buckets(self, values: Values, field: Field) -> NDArray[np.int64]:
         """The bucket of each value that was never seen, from 0."""
+        if len(values) <= FEW:
+            texts = key_texts(values, self._key(field))
+            words = first_words(one for one in texts if one is not None) % np.uint64(self.oov_buckets)
+            return words.astype(np.int64)
         array = as_keys(values, self._key(field))
         encoded = array.dictionary_encode()
         words = words_of(key_column(encoded.dictionary)) % np.uint64(self.oov_buckets)

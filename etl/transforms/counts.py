@@ -29,8 +29,14 @@ Counts = dict[str, Any]
 """Of one column: rows, null, and counts: a table of value and count, in no order."""
 
 
-def key_type(field: Field, step: str, /, *, allow_float: bool = False) -> pa.DataType:
+def key_type(field: Field, step: str, /, *, allow_float: bool = False, hashed: bool = False) -> pa.DataType:
     """The type that a column's values have as keys.
+
+    Args:
+        field: The column.
+        step: For the error.
+        allow_float: Floats may be keys.
+        hashed: They are to have a key text, which spans and times of day have not.
 
     Raises:
         ConfigError: The column is of none that keys have.
@@ -45,6 +51,12 @@ def key_type(field: Field, step: str, /, *, allow_float: bool = False) -> pa.Dat
         return pa.float64()
     if types.is_decimal(kind):
         return pa.decimal128(38, kind.scale)
+    if types.is_duration(kind) and hashed:
+        raise ConfigError(
+            f"{step}({field.name!r}): {field.name} is {field.type}, which has no key text to be hashed",
+            hint="Take whole units of it in the function, or leave it out.",
+            column=field.name,
+        )
     plain = (types.is_boolean, types.is_string, types.is_date, types.is_timestamp, types.is_duration)
     if any(one(kind) for one in plain):
         plain_kind: pa.DataType = kind

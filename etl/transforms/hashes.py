@@ -10,11 +10,12 @@ import pyarrow as pa
 
 from etl.core.errors import ConfigError
 from etl.core.schema import Field, Schema
-from etl.tensors.hashing import words_of
-from etl.tensors.split import key_messages
+from etl.tensors.hashing import first_words, words_of
+from etl.tensors.split import key_messages, key_text
 from etl.transforms.base import listed
 from etl.transforms.counts import as_keys, key_type
 from etl.transforms.host import Values
+from etl.transforms.lookups import FEW
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -65,7 +66,7 @@ class HashBucket:
         """The same columns as int32, without NULL."""
         given.require(*self.columns)
         for name in self.columns:
-            key_type(given.field(name), "HashBucket")
+            key_type(given.field(name), "HashBucket", hashed=True)
         made = {
             name: replace(given.field(name), type=pa.int32(), nullable=False, vocabulary=None, note="")
             for name in self.columns
@@ -131,7 +132,7 @@ class HashCross:
         """One more column, int32, without NULL."""
         given.require(*self.columns)
         for name in self.columns:
-            key_type(given.field(name), "HashCross")
+            key_type(given.field(name), "HashCross", hashed=True)
         if self.into in given.names:
             raise ConfigError(
                 f"HashCross: there is a column {self.into} already", hint="Give into= another name.", column=self.into
@@ -153,9 +154,28 @@ def _buckets(buckets: int, step: str) -> int:
     return buckets
 
 
+def key_texts(values: Values, kind: pa.DataType, /) -> list[bytes | None]:
+    """The key text of each of a few values; None of NULL."""
+    data = values.data
+    if not isinstance(data, np.ndarray):
+        return [None if one is None else key_text(one, kind) for one in data.to_pylist()]
+    present = [True] * len(data) if values.valid is None else values.valid.tolist()
+    return [key_text(one, kind) if there else None for one, there in zip(data.tolist(), present, strict=True)]
+
+
 def _hashed(values: Sequence[Values], fields: Sequence[Field], salt: str, buckets: int, step: str) -> NDArray[np.int32]:
     """Bucket of each row, 1 to `buckets`."""
-    columns: list[Any] = [as_keys(one, key_type(f, step)) for one, f in zip(values, fields, strict=True)]
-    messages, codes = key_messages(columns, f"{salt}|".encode(), [f.name for f in fields], "these rows")
+    kinds = [key_type(one, step) for one in fields]
+    prefix = f"{salt}|".encode()
+    if len(values[0]) <= FEW:
+        texts = [key_texts(one, kind) for one, kind in zip(values, kinds, strict=True)]
+        words = first_words(prefix + b"".join(map(_part, row)) for row in zip(*texts, strict=True))
+        return (words % np.uint64(buckets)).astype(np.int32) + np.int32(1)
+    columns: list[Any] = [as_keys(one, kind) for one, kind in zip(values, kinds, strict=True)]
+    messages, codes = key_messages(columns, prefix, [f.name for f in fields], "these rows")
     found = (words_of(messages) % np.uint64(buckets)).astype(np.int32) + np.int32(1)
     return np.asarray(found[codes])
+
+
+def _part(text: bytes | None) -> bytes:
+    return b"-1:" if text is None else b"%d:%s" % (len(text), text)

@@ -110,8 +110,10 @@ class TargetEncode:
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as float32, without NULL."""
         given.require(*self.reads)
-        for name in (*self.columns, *self.fold_key):
+        for name in self.columns:
             key_type(given.field(name), "TargetEncode")
+        for name in self.fold_key:
+            key_type(given.field(name), "TargetEncode", hashed=True)
         number_of(given.field(self.target), "TargetEncode")
         made = {
             n: replace(given.field(n), type=pa.float32(), nullable=False, vocabulary=None, note="")
