@@ -153,7 +153,7 @@ class Draft:
         return wire.term.cast("float64") if wire.unit == 1 else self._of_digits(wire)
 
     def _of_digits(self, wire: Wire) -> Term:
-        """Decimals as float64, to the bit that Arrow gives: near the number that is subtracted, that bit is what is left."""
+        """Decimals as float64, to the bit that Arrow gives: beside the number that is subtracted, no other is left."""
         digits, part = wire.term, float(f"1e-{wire.decimal.scale}")
         plain = digits.cast("float64") * part
         if 10**wire.decimal.precision <= _WHOLE:
