@@ -34,7 +34,7 @@ WHOLE = 1 << 53
 """From here on float64 does not hold every integer."""
 CHUNK = 1 << 14
 """Numbers at a time: float64 of so many stay in the cache."""
-_NEAR = 1 << 62
+NEAR = 1 << 62
 """Integers so far from another differ from it by less than 2^63."""
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
@@ -122,7 +122,7 @@ def minus(column: Values, figures: State, /) -> NDArray[np.float64]:
         at = whole.dtype.type(base)
         apart = np.where(whole < at, -(at - whole).astype(np.float64), (whole - at).astype(np.float64))
         return np.asarray(apart - figures["rest"], np.float64)
-    near = (whole >= max(base - _NEAR, _LEAST)) & (whole <= min(base + _NEAR, _MOST))
+    near = (whole >= max(base - NEAR, _LEAST)) & (whole <= min(base + NEAR, _MOST))
     close = (whole - base).astype(np.float64) - figures["rest"]
     return np.asarray(np.where(near, close, floats_of(column) - figures["mean"]), np.float64)
 
@@ -190,7 +190,7 @@ def series_minus(series: Any, figures: State, kind: pa.DataType, /) -> Any:
     base = figures.get("base", 0)
     if abs(base) < WHOLE:
         return plain
-    near = ((series >= max(base - _NEAR, _LEAST)) & (series <= min(base + _NEAR, _MOST))).fillna(value=False)
+    near = ((series >= max(base - NEAR, _LEAST)) & (series <= min(base + NEAR, _MOST))).fillna(value=False)
     return plain.where(~near, frames.to_float(series.where(near) - base) - figures["rest"])
 
 

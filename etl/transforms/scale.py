@@ -162,7 +162,7 @@ class Standardize:
             found[name] = {"n": known.n, "std": std if std > least else 0.0, **at(known.mean, kind)}
             found[name] |= {"skipped": skipped_of(figures)}
             if self.by is not None:
-                found[name] |= finish_by(state[name], self.ddof)
+                found[name] |= finish_by(state[name], self.ddof, whole=pa.types.is_integer(kind))
             if pa.types.is_decimal(kind) and std and abs(float(known.mean)) * 2.0**-53 > std * 2.0**-24:
                 found[name] |= {"coarse": True}
         return found

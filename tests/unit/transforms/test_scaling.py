@@ -250,3 +250,36 @@ def test_many_rows_are_scaled_piece_by_piece() -> None:
     (whole,) = pa.table({"v": pa.array(numbers), "k": keys}).to_batches()
     with pytest.raises(CastError, match=f"column v, row {len(numbers)}: "):
         applied(plan, states, Rows.of_batch(whole, plan.given))
+
+
+@pytest.mark.parametrize(
+    ("kind", "offset"), [(pa.int64(), 0), (pa.int64(), -(1 << 62)), (pa.uint64(), (1 << 64) - 2000)]
+)
+@given(
+    st.lists(st.tuples(st.none() | st.integers(0, 2), st.none() | st.integers(0, 1000)), min_size=1, max_size=20),
+    st.lists(st.integers(0, 20), max_size=3),
+)
+def test_large_integers_keep_their_spread_by_key(
+    kind: Any, offset: int, pairs: list[tuple[int | None, int | None]], cuts: list[int]
+) -> None:
+    values = [None if v is None else v + offset for _, v in pairs]
+    present = [v for v in values if v is not None]
+    if not present:
+        return
+    given_table = pa.table({"k": pa.array([k for k, _ in pairs], pa.int8()), "v": pa.array(values, kind)})
+    parts = sorted(min(c, len(pairs)) for c in cuts)
+    out = through([Standardize("v", by="k")], given_table, parts).column("v").to_pylist()
+    for (key, _), value, made in zip(pairs, values, out, strict=True):
+        if value is None:
+            assert made is None
+            continue
+        own = [v for (k, _), v in zip(pairs, values, strict=True) if k == key and v is not None]
+        mean = Fraction(sum(own), len(own))
+        spread = math.sqrt(sum((v - mean) ** 2 for v in own) / len(own))
+        assert made == pytest.approx(float(value - mean) / spread if spread else 0.0, rel=1e-6, abs=1e-6)
+    plan, states = fit([Standardize("v", by="k")], given_table, parts)
+    (batch,) = pa.table({"k": pa.array([9], pa.int8()), "v": pa.array(present[:1], kind)}).to_batches()
+    mean = Fraction(sum(present), len(present))
+    spread = math.sqrt(sum((v - mean) ** 2 for v in present) / len(present))
+    found = applied(plan, states, Rows.of_batch(batch, plan.given))["v"].data[0]
+    assert found == pytest.approx(float(present[0] - mean) / spread if spread else 0.0, rel=1e-6, abs=1e-6)
