@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import KBinsDiscretizer
 
@@ -39,6 +39,7 @@ def binned(step: Any, values: list[Any], kind: pa.DataType, *, batch_rows: int =
     return found
 
 
+@settings(max_examples=15)
 @pytest.mark.parametrize("few", [64, 0], ids=["compared", "searched"])
 @pytest.mark.parametrize("right", [True, False], ids=["right", "left"])
 @given(values=st.lists(st.none() | wholes, max_size=12), known=edges)
@@ -64,6 +65,7 @@ def test_whole_numbers_and_decimals_are_compared_exactly(
         module.FEW = kept  # type: ignore[misc]
 
 
+@settings(max_examples=12)
 @pytest.mark.parametrize("few", [64, 0], ids=["compared", "searched"])
 @pytest.mark.parametrize("kind", [pa.float32(), pa.float64()])
 @given(values=st.lists(st.none() | st.floats(width=32, allow_nan=False), max_size=12), known=edges)

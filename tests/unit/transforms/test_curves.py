@@ -34,6 +34,7 @@ def column(steps: list[Any], values: pa.Table, parts: tuple[int, ...] = (), *, u
     return found
 
 
+@settings(max_examples=25)
 @given(st.lists(st.none() | st.floats(-0.999, 1e300), max_size=9))
 def test_logarithms_are_numpys(values: list[float | None]) -> None:
     found = column([Log1p("v")], table(values), ulps=1)
@@ -74,6 +75,7 @@ def test_box_cox_takes_only_what_is_above_zero() -> None:
     assert column([Power("v")], table([2.0, 2.0, None])) == [0.0, 0.0, None]
 
 
+@settings(max_examples=12)
 @given(st.lists(st.none() | st.integers(-100, 100), max_size=9), st.integers(-50, 0), st.integers(1, 50))
 def test_values_beyond_bounds_become_the_bounds(values: list[int | None], low: int, high: int) -> None:
     expected = [None if one is None else min(max(one, low), high) for one in values]
@@ -99,6 +101,7 @@ def test_one_bound_is_enough_and_one_that_the_type_does_not_hold_is_refused() ->
             Clip("v", **wrong)
 
 
+@settings(max_examples=20)
 @given(st.lists(reals, min_size=2, max_size=30), st.integers(0, 30))
 def test_quantiles_are_numpys_whatever_the_parts(values: list[float], cut: int) -> None:
     _, states = fit([Winsorize("v", 0.1, 0.8)], table(values), (min(cut, len(values)),))

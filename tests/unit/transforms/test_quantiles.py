@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etl.core.errors import ConfigError, DataError
@@ -49,6 +49,7 @@ def test_moments_have_a_median_in_their_own_unit_and_a_mode(kind: Any, values: l
 small = st.one_of(st.none(), st.integers(-3, 3))
 
 
+@settings(max_examples=15)
 @given(st.lists(small, min_size=1, max_size=25), st.lists(st.integers(0, 25), max_size=3))
 @pytest.mark.parametrize("kind", [pa.int16(), pa.uint64(), pa.float32(), pa.decimal128(9, 0), pa.string()])
 def test_the_mode_is_the_most_frequent_and_of_equals_the_smallest(
@@ -85,6 +86,7 @@ def test_labels_have_a_mode_and_no_median() -> None:
             planned([FillNull("v", word)], Schema((Field("v", other),)))
 
 
+@settings(max_examples=12)
 @given(
     st.lists(st.none() | st.integers(-1000, 1000), min_size=2, max_size=30),
     st.sampled_from([pa.int64(), pa.float64(), pa.decimal128(9, 0)]),

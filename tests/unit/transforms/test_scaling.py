@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.preprocessing import MaxAbsScaler, MinMaxScaler, RobustScaler
 
@@ -36,6 +36,7 @@ def column(steps: list[Any], values: pa.Table, parts: tuple[int, ...] = ()) -> l
     return found
 
 
+@settings(max_examples=15)
 @pytest.mark.parametrize(
     ("step", "scaler"),
     [
@@ -66,6 +67,7 @@ def test_scales_are_scikit_learns(step: Any, scaler: Any, values: list[float | N
 whole = st.lists(st.integers(-(1 << 63), (1 << 63) - 1), min_size=2, max_size=8, unique=True)
 
 
+@settings(max_examples=20)
 @given(whole, st.integers(0, 8))
 def test_whole_numbers_of_any_size_keep_their_place(values: list[int], cut: int) -> None:
     least, most = min(values), max(values)
@@ -252,6 +254,7 @@ def test_many_rows_are_scaled_piece_by_piece() -> None:
         applied(plan, states, Rows.of_batch(whole, plan.given))
 
 
+@settings(max_examples=15)
 @pytest.mark.parametrize(
     ("kind", "offset"), [(pa.int64(), 0), (pa.int64(), -(1 << 62)), (pa.uint64(), (1 << 64) - 2000)]
 )
