@@ -145,7 +145,7 @@ def define(
         sink,
         None if function is None else reference(function),
         rowwise,
-        _prepare(owner, prepare),
+        _prepare(owner, prepare, sink),
         typed,
         _schedules(owner, schedule),
         retries,
@@ -259,13 +259,15 @@ def _check_use(owner: str, params: Parameters, sources: Mapping[str, SourceWish]
             )
 
 
-def _prepare(owner: str, prepare: object) -> tuple[Transform, ...]:
+def _prepare(owner: str, prepare: object, sink: object) -> tuple[Transform, ...]:
     steps = tuple(prepare) if isinstance(prepare, Sequence) and not isinstance(prepare, str) else (prepare,)
     for one in steps:
         if not isinstance(one, Transform) or isinstance(one, type):
             raise ConfigError(
                 f"{owner}: prepare has {_kind(one)}", hint='Write prepare=[FillNull("price", "mean"), …].'
             )
+    if not steps and isinstance(sink, Tensors) and sink.onnx:
+        raise ConfigError(f"{owner}: onnx=True without prepare: there are no steps to export", hint="Leave it out.")
     return steps
 
 

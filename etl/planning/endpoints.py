@@ -153,6 +153,7 @@ class Tensors:
         partition_bytes: Target size of a data file.
         mode: What happens to a dataset that is there.
         tags: Free text, kept in the manifest.
+        onnx: Save the preparation as a proved ONNX model too, beside the fit; an append keeps what the dataset has.
 
     Raises:
         ConfigError: A value is not of its kind, or at odds with another.
@@ -182,6 +183,7 @@ class Tensors:
     partition_bytes: int = BYTES
     mode: Mode = "replace"
     tags: Mapping[str, str] = field(default_factory=dict)
+    onnx: bool = False
 
     def __post_init__(self) -> None:
         _sink_words("Tensors", self)
@@ -340,6 +342,7 @@ def options_of(sink: SinkWish, pipeline: str, special: Special | None = None, /)
             row_group_bytes=parquet.row_group_bytes if parquet else 64 << 20,
             pipeline=pipeline,
             tags=dict(sink.tags),
+            onnx=bool(tensors and tensors.onnx),
         )
     except ConfigError as error:
         keywords: Callable[[re.Match[str]], str] = lambda flag: f"{flag[1].replace('-', '_')}="  # noqa: E731

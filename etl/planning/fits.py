@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import hashlib
+from dataclasses import replace
 from importlib import metadata
 from platform import python_version
 from typing import TYPE_CHECKING, Any
 
+from etl.core.canonical import canonical_json
 from etl.core.errors import ConfigError
+from etl.tensors.document import column_json, policies_json
 from etl.tensors.fits import SavedFit
+from etl.tensors.manifest import names_sha256
 from etl.tensors.sink import DatasetSink
 from etl.tensors.split import splitting
+from etl.transforms.asking import inputs_of
 from etl.transforms.base import Described, needs_fit
+from etl.transforms.export.model import exported, unexportable
+from etl.transforms.export.parity import proved
+from etl.transforms.fit import served
+from etl.transforms.handing import outputs_of
 from etl.transforms.preprocessor import saved
+from etl.transforms.serving import Preprocessor
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -65,7 +76,63 @@ def fit_for(
         golden=golden,
         outputs=served_columns(packed),
     )
+    if write.options.onnx:
+        fit = with_model(fit, plan, figures, packed, golden)
     return SavedFit(fit.entry(), fit.files, columns_of(plan, figures, fit), scores_of(plan))
+
+
+def check_model(dataset: DatasetSink, plan: Planned, /) -> None:
+    """Hold, before a row is read, that the steps have an ONNX form where one is asked for.
+
+    Raises:
+        ConfigError: Some have none; all of them are named.
+    """
+    if not dataset.options.onnx:
+        return
+    formless = unexportable(served(plan, {}, served_columns(dataset.plan(plan.returns)))[0].steps)
+    if formless:
+        raise ConfigError(
+            f"onnx=True: {', '.join(formless)} have no ONNX form",
+            hint="Serve the dataset with etl.load_preprocessor, or leave these steps to the model's own code.",
+        )
+
+
+def with_model(
+    fit: Fit, plan: Planned, figures: Mapping[int, State], packed: PackPlan, golden: pa.Table | None, /
+) -> Fit:
+    """A fit with an ONNX model that is proved to give what it gives, and with the proof; the manifest names both.
+
+    Raises:
+        ConfigError: A step or column has no ONNX form.
+        DataError: The model gives something else.
+    """
+    outputs = outputs_of([column_json(one) | policies_json(one) for one in packed.columns], plan.returns)
+    wanted = [column.field.name for one in outputs for column in one.columns]
+    kept, states = served(plan, figures, wanted)
+    prep = Preprocessor(
+        fit_id=fit.fit_id,
+        version=0,
+        plan=kept,
+        states=states,
+        inputs=inputs_of(kept, wanted),
+        outputs=outputs,
+        feature_order=packed.features,
+        feature_order_sha256=names_sha256(packed.features),
+        _golden=lambda: None if golden is None else (golden, golden),
+    )
+    model = exported(prep)
+    proof = proved(prep, model)
+    # Named by their content, as golden rows are: another version of a library may write other bytes for an equal fit.
+    name = f"model.{str(proof['model_sha256'])[:8]}.onnx"
+    record = canonical_json({"model": name, **proof})
+    parity = f"parity.{hashlib.sha256(record).hexdigest()[:8]}.json"
+    folder = f"_state/{fit.fit_id}/"
+    said = {one: proof[one] for one in ("passed", "model_sha256", "rows", "tolerance", "max_ulps", "opset")}
+    return replace(
+        fit,
+        made={**fit.made, "onnx": {"model": folder + name, "parity": folder + parity, **said}},
+        tables={**fit.tables, name: model, parity: record},
+    )
 
 
 def served_columns(packed: PackPlan, /) -> list[str]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from etl.core.errors import Cancelled, ConfigError
-from etl.planning.fits import TRAIN, fit_for, train_split
+from etl.planning.fits import TRAIN, check_model, fit_for, train_split
 from etl.planning.jobs import Job
 from etl.planning.steps import Steps
 from etl.planning.trial import check_expected
@@ -60,7 +60,8 @@ def check(bound: Bound, made: Schema, /) -> Schema:
         ConfigError: A step does not take its columns, or the sink not what comes of them.
     """
     prepare = bound.pipeline.prepare
-    returns = planned(prepare, made).returns if prepare else made
+    plan = planned(prepare, made)
+    returns = plan.returns
     check_split(bound, made)
     write, expects = bound.write, None
     if write.mode == "append" and any(needs_fit(step) for step in prepare):
@@ -68,7 +69,9 @@ def check(bound: Bound, made: Schema, /) -> Schema:
         write, expects = replace(write, fit=fit), steps.expects
     if expects is not None:
         check_expected(expects, made)
-    DatasetSink(write.target, write.format, write.options, write.fit).check(returns, write.mode)
+    dataset = DatasetSink(write.target, write.format, write.options, write.fit)
+    dataset.check(returns, write.mode)
+    check_model(dataset, plan)
     return returns
 
 

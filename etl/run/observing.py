@@ -12,7 +12,7 @@ import numpy as np
 import pyarrow as pa
 
 from connectors.base import Capabilities, Published, Staged, StagedFile
-from etl.planning.fits import TRAIN, served_columns, train_split
+from etl.planning.fits import TRAIN, check_model, served_columns, train_split
 from etl.tensors.views import mask_of, valid_of
 from etl.transforms import fit
 from etl.transforms.golden import ROWS, asked_columns
@@ -86,7 +86,9 @@ class ObserveSink:
             EtlError: As `fit.planned` and `DatasetSink.check`.
         """
         del mode  # of this sink; the dataset has its own
-        self.dataset.check(fit.planned(self.prepare, schema).returns, self.mode)
+        plan = fit.planned(self.prepare, schema)
+        self.dataset.check(plan.returns, self.mode)
+        check_model(self.dataset, plan)
         train_split(self.dataset.options, schema, self.prepare)
 
     def begin(self, run_id: str, schema: Schema, mode: Mode, /) -> ObserveSession:

@@ -256,6 +256,21 @@ def column_json(column: ColumnPlan, /) -> dict[str, object]:
     return entry
 
 
+def policies_json(column: ColumnPlan, /) -> dict[str, dict[str, object]]:
+    """What the entry of `columns[]` says of NULL and of casts, before anything was counted."""
+    valid = f"{column.tensor}.valid" if column.tensor and column.nullable else None
+    policy, _, fill = column.nulls.partition("=")
+    return {
+        "null": {
+            "policy": policy,
+            "fill": fill or None,
+            "valid_tensor": valid,
+            "valid_index": column.index if valid else None,
+        },
+        "cast": {"policy": column.cast},
+    }
+
+
 def _columns(
     plan: PackPlan, staged: Sequence[Staged], requires: Requires, splits: Sequence[str]
 ) -> list[dict[str, object]]:
@@ -263,18 +278,10 @@ def _columns(
     for column in plan.columns:
         name = column.field.name
         counted = [s.columns[name] for s in staged if name in s.columns]
-        entry = column_json(column)
-        valid = f"{column.tensor}.valid" if column.tensor and column.nullable else None
-        policy, _, fill = column.nulls.partition("=")
-        entry["null"] = {
-            "policy": policy,
-            "fill": fill or None,
-            "valid_tensor": valid,
-            "valid_index": column.index if valid else None,
-            "count": _total(counted, "null"),
-        }
+        entry, policies = column_json(column), policies_json(column)
+        entry["null"] = {**policies["null"], "count": _total(counted, "null")}
         entry["cast"] = {
-            "policy": column.cast,
+            **policies["cast"],
             "n_rounded": _total(counted, "n_rounded") + requires.rounded.get(name, 0),
             "n_saturated": _total(counted, "n_saturated"),
             "max_abs_error": max((float(str(c.get("max_abs_error", 0.0))) for c in counted), default=0.0),

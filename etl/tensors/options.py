@@ -70,6 +70,7 @@ class WriteOptions:
         row_group_rows, row_group_bytes: A Parquet row group ends at the first of both (bytes of Arrow data).
         pipeline: The pipeline's name, for the manifest.
         tags: Free text of the user, for the manifest.
+        onnx: Whether the fit is saved as an ONNX model too.
 
     Raises:
         ConfigError: A word is unknown, fractions do not sum to 1, a split has no key, or flags of a split are given
@@ -101,6 +102,7 @@ class WriteOptions:
     row_group_bytes: int = 64 << 20
     pipeline: str = ""
     tags: Mapping[str, str] = field(default_factory=dict)
+    onnx: bool = False
 
     def __post_init__(self) -> None:
         _word("layout", self.layout, ("columns", "packed"))

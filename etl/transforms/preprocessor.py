@@ -47,7 +47,7 @@ class Fit:
     Attributes:
         document: `plan.json`.
         made: What was fitted on, and which versions of libraries did it.
-        tables: Name of a file beside `plan.json` → Parquet.
+        tables: Name of a file beside `plan.json` → content: Parquet, or a model with its proof.
     """
 
     document: Mapping[str, Any]

@@ -15,7 +15,7 @@ from etl.transforms.export.graph import ML, Graph
 from etl.transforms.export.tensors import Port, handed, taken
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from etl.transforms.base import State, Transform
     from etl.transforms.export.graph import Term
@@ -110,6 +110,11 @@ def name_of(tensor: str, inputs: Sequence[Port], /) -> str:
     while name in taken_names:
         name = f"out.{name}"
     return name
+
+
+def unexportable(steps: Iterable[Transform], /) -> list[str]:
+    """The kinds of steps among these that have no ONNX form whatever their arguments."""
+    return list(dict.fromkeys(type(step).__name__ for step in steps if step.kind not in EMITTERS))
 
 
 def _written(draft: Draft, step: Transform, figures: State) -> None:

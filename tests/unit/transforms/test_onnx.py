@@ -18,7 +18,7 @@ import pytest
 from hypothesis import HealthCheck, given, reject, settings
 from hypothesis import strategies as st
 
-from etl import Tensors, load_preprocessor, pipeline
+from etl import Tensors, load_preprocessor, open_dataset, pipeline
 from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Schema
 from etl.tensors.pack import native_dtype
@@ -400,3 +400,42 @@ def test_chains_of_steps_are_proved(data: st.DataObject) -> None:
         reject()
     record = proved(prep, exported(prep))
     assert record["max_ulps"] <= 1  # type: ignore[operator]
+
+
+def entry_of(dataset: Path) -> dict[str, Any]:
+    fit: Any = open_dataset(dataset).manifest.document["fit"]
+    entry: dict[str, Any] = fit["onnx"]
+    return entry
+
+
+def test_a_dataset_has_the_model_of_its_fit(tmp_path: Path) -> None:
+    table = pa.table({name: ROWS[name] for name in ("real", "money", "text", "label")} | {"id": range(6)})
+    steps: list[Transform] = [FillNull("money", "mean"), Standardize(["real", "money"]), Categorify(["text", "label"])]
+    for to, features in (("packed", ["real", "money", "text", "label"]), ("columns", [])):
+        sink = Tensors(str(tmp_path / to), features=features, key="id", dtype="float32", cast="round", onnx=True)
+        pipeline(name="p", sources={"t": table}, sink=sink, prepare=steps).run()
+        prep, said = load_preprocessor(tmp_path / to), entry_of(tmp_path / to)
+        model = tmp_path / to / said["model"]
+        record = json.loads((tmp_path / to / said["parity"]).read_text())
+        assert said["passed"] is record["passed"] is True
+        assert said["model_sha256"] == record["model_sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
+        assert record["rows"]["golden"] == 6
+        assert record["fit_id"] == prep.fit_id
+        exporting = prep.to_onnx(tmp_path / f"{to}.onnx")
+        assert exporting["model_sha256"] == record["model_sha256"]
+        made, want = ran(prep, model, table), prep.transform(table)
+        for name, tensor in want.items():
+            assert made.get(f"out.{name}", made.get(name)).tobytes() == tensor.tobytes(), name  # type: ignore[union-attr]
+        assert prep.prove() == 6
+
+
+def test_a_dataset_whose_steps_have_no_form_is_refused_before_a_row_is_read(tmp_path: Path) -> None:
+    table = pa.table({"text": ["a", "b"], "real": [1.0, 2.0]})
+    sink = Tensors(str(tmp_path / "d"), onnx=True)
+    steps: list[Transform] = [TextNormalize("text"), HashBucket("text", 8)]
+    for more, match in (([MaxAbs("real")], "onnx=True: TextNormalize, HashBucket have"), ([], "no ONNX form: step 1")):
+        with pytest.raises(ConfigError, match=match):
+            pipeline(name="p", sources={"t": table}, sink=sink, prepare=[*steps, *more]).run()
+    with pytest.raises(ConfigError, match="without prepare"):
+        pipeline(name="p", sources={"t": table}, sink=sink).run()
+    assert list(tmp_path.iterdir()) == []
