@@ -2,6 +2,7 @@
 
 pytest_plugins = [
     "tests.fix_signals",
+    "tests.fix_secrets",
     "tests.fix_hypothesis",
     "tests.fix_cache",
     "tests.fix_servers",
