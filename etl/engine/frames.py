@@ -310,6 +310,33 @@ def semi_join(left: Any, right: Any, on: str | Sequence[str], /) -> Any:
     return _joined(left, right, on, matched=True)
 
 
+def looked_up(series: Any, keys: Any, ids: Any, /) -> Any:
+    """The id of each value, int64; NULL where it is no key, and for NULL. In the order of the series.
+
+    Args:
+        series: Text, labels, integers, bools, dates, moments or spans.
+        keys: Distinct values without NULL, as NumPy has them: text as objects, bools as 0 and 1, dates as
+            datetime64[s], moments as datetime64[us] in UTC, spans as timedelta64[us].
+        ids: int64, shape (k,).
+    """
+    right = _library(series).DataFrame({"key": keys, "id": ids})
+    right["id"] = to_int(right["id"], "int64")  # so that pandas has NULL, not NaN, where nothing matches
+    kind, name = series.dtype.kind, str(series.dtype)
+    if kind == "b":
+        series, right["key"] = to_int(series, "int8"), to_int(right["key"], "int8")
+    elif kind in "iu":
+        wide: Integer = "uint64" if name.lower() == "uint64" else "int64"  # keys may be wider than the column
+        series, right["key"] = to_int(series, wide), to_int(right["key"], wide)
+    elif kind in "mM":
+        if name.endswith("UTC]"):
+            right["key"] = right["key"].dt.tz_localize("UTC")
+    else:
+        series, right["key"] = series.astype("str"), right["key"].astype("str")
+    left = series.to_frame(name="key").reset_index(drop=True).reset_index()
+    # A merge of cuDF gives its rows in any order.
+    return left.merge(right, on="key", how="left").sort_values("index").reset_index(drop=True)["id"]
+
+
 def concat(frames: Sequence[Any], /) -> Any:
     """The rows of all frames, one after another, with a new index.
 

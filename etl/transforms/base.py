@@ -96,6 +96,15 @@ class Framed(Transform, Protocol):
 
 
 @runtime_checkable
+class Telling(Framed, Protocol):
+    """A step whose `apply` counts what it met in values, as `on_host` does by `Rows.counted`."""
+
+    def met(self, frame: Any, state: State, /) -> Mapping[tuple[str, str], int]:
+        """(column, what) → count, of the frame that `apply` gave."""
+        ...
+
+
+@runtime_checkable
 class Dropping(Transform, Protocol):
     """A step that leaves rows out of the dataset; serving passes it over, since who asks with a row wants an answer."""
 
@@ -189,9 +198,16 @@ class Described(Transform, Protocol):
         ...
 
 
-def is_framed(step: Transform, /) -> bool:
-    """Whether frames of a device can do the step; a step may say by `framed` that it cannot with these arguments."""
-    return isinstance(step, Framed) and bool(getattr(step, "framed", True))
+def is_framed(step: Transform, given: Schema, /) -> bool:
+    """Whether frames of a device can do the step.
+
+    A step may say by `framed` that it cannot with these arguments, by `takes_frames(given)` that it cannot with these
+    columns.
+    """
+    if not isinstance(step, Framed) or not getattr(step, "framed", True):
+        return False
+    takes = getattr(step, "takes_frames", None)
+    return takes is None or bool(takes(given))
 
 
 def asked(step: Transform, wanted: frozenset[str], before: frozenset[str], /) -> frozenset[str]:

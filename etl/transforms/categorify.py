@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Schema
+from etl.engine import frames
 from etl.tensors.hashing import first_words, words_of
 from etl.tensors.split import key_column
 from etl.tensors.views import column_of, values_of
@@ -167,6 +168,33 @@ class Categorify:
             made[name] = Values(out)
         return rows.with_columns(made)
 
+    def takes_frames(self, given: Schema, /) -> bool:
+        """Not with several buckets, which are hashes; nor floats, whose NaN no merge finds alike; nor decimals.
+
+        Merges of decimals want one precision on both sides, and their texts differ between libraries.
+        """
+        kinds = [given.field(name).type for name in self.columns]
+        return self.oov_buckets == 1 and not any(pa.types.is_floating(k) or pa.types.is_decimal(k) for k in kinds)
+
+    def apply(self, frame: Any, given: Schema, state: State, /) -> Any:
+        """The frame with ids in place of values, by a merge with the vocabulary."""
+        made, kinds = frame.copy(deep=False), self.output_schema(given)
+        for name in self.columns:
+            vocab = state[name]["vocab"]
+            keys = lookup_of(vocab).kept("keys", keys_in, vocab)
+            found = frames.looked_up(frame[name], keys, values_of(one_chunk(vocab.column("id")), np.int64))
+            found = frames.fill_null(found, OOV).where(~frames.is_null(frame[name]), NULL)
+            made[name] = frames.to_int(found, "int64" if pa.types.is_int64(kinds.field(name).type) else "int32")
+        return made
+
+    def met(self, frame: Any, state: State, /) -> Mapping[tuple[str, str], int]:
+        """NULLs, unseen and rare values: their ids are nobody else's."""
+        del state
+        told = {"null": NULL, "unseen": OOV} | ({"rare": self.first - 1} if self._may_be_rare else {})
+        return {
+            (name, what): int((frame[name] == number).sum()) for name in self.columns for what, number in told.items()
+        }
+
     def describes(self, column: str, state: State, named: Mapping[str, Any], /) -> Mapping[str, object]:
         """The manifest's `category`."""
         table = named["vocab"]
@@ -230,8 +258,28 @@ class Categorify:
 
 def ids_of(vocab: pa.Table, /) -> NDArray[Any]:
     """The ids of a vocabulary in its order: int32, or int64 where they need it."""
-    column = vocab.column("id")
-    if not column.num_chunks:
-        return np.zeros(0, np.int32)
-    ids = values_of(column.chunk(0), np.int64)
+    ids = values_of(one_chunk(vocab.column("id")), np.int64)
     return ids if len(ids) and ids.max() >= 1 << 31 else ids.astype(np.int32)
+
+
+def keys_in(vocab: pa.Table, /) -> NDArray[Any]:
+    """The values of a vocabulary as `frames.looked_up` takes them."""
+    column = one_chunk(vocab.column("value"))
+    kind, types = column.type, pa.types
+    if types.is_string(kind):
+        texts = column.to_pylist()
+        made = np.empty(len(texts), np.object_)
+        made[:] = texts
+        return made
+    if types.is_boolean(kind):
+        return np.array(column.to_pylist(), np.int64)
+    if types.is_date(kind):
+        return values_of(column, np.int32).astype("datetime64[D]").astype("datetime64[s]")
+    if types.is_temporal(kind):
+        return values_of(column, "timedelta64[us]" if types.is_duration(kind) else "datetime64[us]")
+    return values_of(column, np.uint64 if types.is_uint64(kind) else np.int64)
+
+
+def one_chunk(column: Any, /) -> Any:
+    """A column of one chunk or none as an array."""
+    return column.chunk(0) if column.num_chunks else pa.array([], column.type)

@@ -16,7 +16,18 @@ import pyarrow as pa
 from etl.core.errors import EtlError
 from etl.core.schema import Schema
 from etl.engine.door import carried
-from etl.transforms.base import Dropping, Fitted, Folded, Framed, Transform, Widened, asked, is_framed, needs_fit
+from etl.transforms.base import (
+    Dropping,
+    Fitted,
+    Folded,
+    Framed,
+    Telling,
+    Transform,
+    Widened,
+    asked,
+    is_framed,
+    needs_fit,
+)
 from etl.transforms.figures import is_number
 from etl.transforms.fill import FillNull
 from etl.transforms.host import Rows, values_in
@@ -247,7 +258,9 @@ def applied_to_frames(plan: Planned, states: Mapping[int, State], rows: Rows, ba
     Raises:
         CastError: As `applied`.
     """
-    numbered = itertools.groupby(range(len(plan.steps)), lambda place: is_framed(plan.steps[place]))
+    numbered = itertools.groupby(
+        range(len(plan.steps)), lambda place: is_framed(plan.steps[place], plan.schemas[place])
+    )
     for framed, places in numbered:
         if framed:
             rows = _on_frame(plan, states, rows, backend, list(places))
@@ -275,6 +288,9 @@ def _on_frame(plan: Planned, states: Mapping[int, State], rows: Rows, backend: B
         if isinstance(step, Framed):
             try:
                 frame = step.apply(frame, plan.schemas[place], states.get(place, {}))
+                if isinstance(step, Telling):
+                    for (column, what), number in step.met(frame, states.get(place, {})).items():
+                        rows.counted(column, what, number)
             except EtlError as error:
                 raise error.at(f"step {place + 1} of prepare") from error
     written = {name for place in places for name in plan.steps[place].writes}

@@ -374,6 +374,7 @@ class Facade:
         if not hasattr(cudf, name):
             raise ContractError(f"cudf.{name}: no such function in cuDF {cudf.__version__}")
         contract, on_pandas, on_ghost = self._contract, getattr(pd, name), getattr(cudf, name)
-        if isinstance(on_ghost, type):  # DateOffset: each library accepts only its own class
+        if isinstance(on_ghost, type) and not issubclass(on_ghost, cudf.DataFrame | cudf.Series):
+            # DateOffset: each library accepts only its own class. Of frames the values go to the device.
             return lambda *args, **kwargs: Twin(contract, on_pandas(*args, **kwargs), on_ghost(*args, **kwargs), name)
         return lambda *args, **kwargs: contract.step(name, on_pandas, on_ghost, args, kwargs)

@@ -21,7 +21,7 @@ import pandas as pd
 import pyarrow as arrow  # noqa: ICN001 - `pa` is its untyped door, below
 
 from etl.core.schema import Field, Schema
-from etl.transforms import Clip, FillNull, Log1p, MaxAbs, MinMax, Robust, Standardize, Winsorize
+from etl.transforms import Categorify, Clip, FillNull, Log1p, MaxAbs, MinMax, Robust, Standardize, Winsorize
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -702,3 +702,31 @@ def logarithms(t: Any, xd: Any) -> Any:
         i=t["i"].where((t["i"] >= 0).fillna(False)), f=xd.nan_to_null(t["f"]).where((t["f"] != -2).fillna(True), 0.0)
     )
     return Log1p(["i", "f"]).apply(known, given(), {})[["i", "f"]]
+
+
+@_transform(
+    18,
+    20,
+    i=[3, 1, 2, 4, 2, 1],
+    s=[4, 1, 5, 2, 3, 2],
+    t=[3, 1, 2, 2, 2, 4],
+    z=[3, 1, 2, 3, 1, 2],
+    d=[2, 1, 3, 2, 1, 3],
+    ok=[3, 1, 2, 3, 2, 1],
+    e=[2, 4, 1, 2, 3, 4],
+)
+def categorified(t: Any, xd: Any) -> Any:
+    values = {
+        "i": pa.array([5, 0, 1 << 40], pa.int64()),
+        "s": pa.array(["", "a-1", "B-22"]),
+        "t": pa.array([_moment("2024-01-31 10:17:30.5"), _moment("2024-10-27 02:30")], pa.timestamp("us")),
+        "z": pa.array([_utc("2024-01-31 10:17:30")], pa.timestamp("us", "UTC")),
+        "d": pa.array([dt.date(1969, 12, 31)], pa.date32()),
+        "ok": pa.array([True]),
+        "e": pa.array(["z", "y"]),
+    }
+    state = {
+        name: {"vocab": pa.table({"id": pa.array(range(3, 3 + len(known)), pa.int64()), "value": known})}
+        for name, known in values.items()
+    }
+    return Categorify(list(values)).apply(t, given(), state)[list(values)]

@@ -5,21 +5,22 @@ from __future__ import annotations
 import hashlib
 import math
 from collections import Counter
-from datetime import date, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from etl.core.errors import ConfigError
 from etl.transforms import Categorify, FillNull
-from etl.transforms.fit import applied
+from etl.transforms.base import is_framed
+from etl.transforms.fit import applied, applied_to_frames
 from etl.transforms.host import Rows
-from tests.preparing import both, fit, through
+from tests.preparing import PANDAS, both, fit, schema_of, through
 
 
 def column(values: list[Any], kind: Any = None) -> pa.Table:
@@ -82,6 +83,10 @@ KEYS: dict[str, tuple[Any, Any]] = {
     "decimal": (pa.decimal128(9, 2), st.integers(-999, 999).map(lambda i: Decimal(i) / 100)),
     "date": (pa.date32(), st.dates(date(1, 1, 1), date(9999, 12, 31))),
     "moment": (pa.timestamp("us"), st.datetimes(datetime(1, 1, 1), datetime(9999, 1, 1))),  # noqa: DTZ001
+    "instant": (
+        pa.timestamp("us", "Europe/Berlin"),
+        st.datetimes(datetime(1900, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC)),  # noqa: DTZ001
+    ),
 }
 
 
@@ -90,6 +95,7 @@ def order_of(value: Any) -> Any:
 
 
 @pytest.mark.parametrize("kind", KEYS)
+@settings(max_examples=30)
 @given(data=st.data())
 def test_ids_are_those_of_counting_by_hand(kind: str, data: st.DataObject) -> None:
     arrow, value = KEYS[kind]
@@ -139,12 +145,23 @@ def test_labels_are_text_and_filled_columns_have_no_null() -> None:
     assert not filled.schema.field("v").nullable
 
 
+def test_frames_of_a_device_look_up_what_merges_find_alike() -> None:
+    for kind, framed in ((pa.string(), True), (pa.time64("us"), True), (pa.decimal128(5, 1), False)):
+        table = pa.table({"v": pa.array([], kind)})
+        assert is_framed(Categorify("v"), schema_of(table)) is framed
+        assert not is_framed(Categorify("v", oov_buckets=2), schema_of(table))
+    spans = pa.array([3, None, 5, 3], pa.int64()).cast(pa.time64("us"))
+    assert through([Categorify("v")], pa.table({"v": spans})).column(0).to_pylist() == [3, 1, 4, 3]
+
+
 def test_what_was_met_is_counted() -> None:
     plan, states = fit([Categorify("v", min_count=2)], column(["a", "a", "b"]))
     (batch,) = column(["a", "b", "z", None, "y"]).to_batches()
     rows = applied(plan, states, Rows.of_batch(batch, plan.given))
     assert rows["v"].data.tolist() == [4, 3, 2, 1, 2]
     assert rows.tally == {("v", "null"): 1, ("v", "unseen"): 2, ("v", "rare"): 1}
+    framed = applied_to_frames(plan, states, Rows.of_batch(batch, plan.given), PANDAS)
+    assert framed.tally == rows.tally
 
 
 @pytest.mark.parametrize("wrong", [{"oov_buckets": 0}, {"min_count": True}, {"max_size": 0}, {"rare": "mine"}])
