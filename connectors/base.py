@@ -326,6 +326,8 @@ class Staged:
     """Per column counts for the manifest: null, n_rounded, n_saturated, special …; summed over parts."""
     sketches: Mapping[str, bytes] = field(default_factory=dict)
     """Per split a sample of the hashes of its feature rows, which tells equal rows in two splits."""
+    checked: Mapping[str, object] = field(default_factory=dict)
+    """What data checks saw of the part's rows."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -410,6 +412,8 @@ class Published:
     splits: Mapping[str, int]
     columns: tuple[Mapping[str, object], ...]
     warnings: tuple[Mapping[str, object], ...] = ()
+    checks: tuple[Mapping[str, object], ...] = ()
+    """What came of each data check, as the manifest lists it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from etl.tensors.dataset import open_dataset
     from etl.tensors.difference import diff
     from etl.tensors.drift import Limits
+    from etl.transforms import checks
     from etl.transforms.serving import load_preprocessor
 
 __version__ = "0.1.0.dev0"
@@ -28,6 +29,7 @@ __all__ = [
     "Retry",
     "Tensors",
     "after",
+    "checks",
     "cron",
     "diff",
     "errors",
@@ -48,6 +50,7 @@ _DOOR = {
     "Retry": ("etl.core.errors", "Retry"),
     "Tensors": ("etl.planning.endpoints", "Tensors"),
     "after": ("etl.planning.schedule", "after"),
+    "checks": ("etl.transforms.checks", None),
     "cron": ("etl.planning.schedule", "cron"),
     "diff": ("etl.tensors.difference", "diff"),
     "errors": ("etl.core.errors", None),

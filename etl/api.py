@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from etl.run.result import RunResult
     from etl.tensors.batch import Batch
     from etl.transforms.base import Transform
+    from etl.transforms.checking.base import Check
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -225,6 +226,7 @@ class Definition:
     sink: SinkWish
     rowwise: bool
     prepare: Sequence[Transform]
+    checks: Sequence[Check]
     schedule: Schedule | Sequence[Schedule] | None
     params: Mapping[str, object] | None
     retries: int
@@ -288,6 +290,7 @@ class Definition:
             function=function,
             rowwise=self.rowwise,
             prepare=self.prepare,
+            checks=self.checks,
             schedule=self.schedule,
             params=self.params,
             retries=self.retries,
@@ -303,6 +306,7 @@ def pipeline(
     name: str | None = None,
     rowwise: bool = False,
     prepare: Sequence[Transform] = (),
+    checks: Sequence[Check] = (),
     schedule: Schedule | Sequence[Schedule] | None = None,
     params: Mapping[str, object] | None = None,
     retries: int = 3,
@@ -318,6 +322,7 @@ def pipeline(
         name: None: the function's name.
         rowwise: Call the function once per partition with a plain frame; else once, with Dask collections.
         prepare: Steps of `etl.transforms` after it, in order: fitted on the split `train`, saved with the dataset.
+        checks: Of `etl.checks`: what must hold of the rows after all of it, before anybody can see them.
         schedule: `cron(…)`, `every(…)`, `after(…)`, or a list of them; kept for a service.
         params: Name → type, (type, default) or a default: `:name` in queries, `{name}` in the target.
         retries: More tries of a partition after its first, up to 100.
@@ -326,7 +331,9 @@ def pipeline(
     Raises:
         ConfigError: Something is wrong; of a decorator when it is put on the function.
     """
-    made = Definition(name, sources, sink, rowwise, prepare, schedule, params, retries, cpu_fallback, where_called())
+    made = Definition(
+        name, sources, sink, rowwise, prepare, checks, schedule, params, retries, cpu_fallback, where_called()
+    )
     if name is not None and len(sources) == 1 and not rowwise:
         made.pipeline  # noqa: B018 - what is wrong is said where it stands
     return made

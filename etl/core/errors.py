@@ -99,6 +99,12 @@ class CountMismatch(DataError):
     code = "count"
 
 
+class CheckFailed(DataError):
+    """A data check of severity "error" failed; nothing was published."""
+
+    code = "check"
+
+
 class StoreError(EtlError):
     """The store refused, or was lost."""
 

@@ -13,6 +13,7 @@ from etl.core.schema import nearest
 from etl.planning.endpoints import SQL, Read, reading, writing
 from etl.planning.params import path_text
 from etl.planning.steps import Steps
+from etl.transforms.checking.base import Checks
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -74,6 +75,8 @@ def bind(pipeline: Pipeline, params: Mapping[str, object], run_id: str, /) -> Bo
         readings[name] = read
     target = filled(pipeline.sink.to, values, pipeline.params, owner)
     write = writing(pipeline.sink, target, pipeline.name, _special(pipeline))
+    if pipeline.checks:
+        write = replace(write, checks=Checks(pipeline.checks))
     steps = None if pipeline.function is None else Steps(pipeline.function, cpu_fallback=pipeline.cpu_fallback)
     return Bound(pipeline, values, readings, write, steps, run_id)
 

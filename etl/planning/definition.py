@@ -19,6 +19,7 @@ from etl.planning.function import reference, sha256_of
 from etl.planning.params import Parameters, declared
 from etl.planning.schedule import Schedule
 from etl.transforms.base import Transform
+from etl.transforms.checking.base import Check
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -44,6 +45,7 @@ class Pipeline:
         function: The user's function; None: the one source passes straight through.
         rowwise: The function is called once per partition with a plain frame; else once, with Dask collections.
         prepare: Steps after the function, fitted on the train rows.
+        checks: What must hold of the rows after them.
         params: What a run must or may be given.
         schedule: When it is due, for a service.
         retries: More tries of a part after its first.
@@ -59,6 +61,7 @@ class Pipeline:
     function: FunctionRef | None = None
     rowwise: bool = False
     prepare: tuple[Transform, ...] = ()
+    checks: tuple[Check, ...] = ()
     params: Parameters = field(default_factory=Parameters)
     schedule: tuple[Schedule, ...] = ()
     retries: int = 3
@@ -87,6 +90,7 @@ def define(
     function: Callable[..., Any] | None = None,
     rowwise: bool = False,
     prepare: Sequence[Transform] = (),
+    checks: Sequence[Check] = (),
     schedule: Schedule | Sequence[Schedule] | None = None,
     params: Mapping[str, object] | None = None,
     retries: int = 3,
@@ -102,6 +106,7 @@ def define(
         function: Its parameters are the sources; None: the one source passes through.
         rowwise: Whether it is called once per partition.
         prepare: Steps after it.
+        checks: What must hold of the rows.
         schedule: When it is due.
         params: Name → type, (type, default) or a default.
         retries: More tries of a part.
@@ -146,6 +151,7 @@ def define(
         None if function is None else reference(function),
         rowwise,
         _prepare(owner, prepare, sink),
+        _checks(owner, checks),
         typed,
         _schedules(owner, schedule),
         retries,
@@ -269,6 +275,16 @@ def _prepare(owner: str, prepare: object, sink: object) -> tuple[Transform, ...]
     if not steps and isinstance(sink, Tensors) and sink.onnx:
         raise ConfigError(f"{owner}: onnx=True without prepare: there are no steps to export", hint="Leave it out.")
     return steps
+
+
+def _checks(owner: str, checks: object) -> tuple[Check, ...]:
+    listed = tuple(checks) if isinstance(checks, Sequence) and not isinstance(checks, str) else (checks,)
+    for one in listed:
+        if not isinstance(one, Check) or isinstance(one, type):
+            raise ConfigError(
+                f"{owner}: checks has {_kind(one)}", hint='Write checks=[etl.checks.not_null("price"), …].'
+            )
+    return listed
 
 
 def _schedules(owner: str, schedule: object) -> tuple[Schedule, ...]:

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
 
     from connectors.base import Endpoint, Mode, PartRecord, Query, Sink, Source, SourceRecord
     from etl.planning.steps import Steps
+    from etl.tensors.checking import RowChecks
     from etl.tensors.fits import SavedFit
     from etl.tensors.options import Format, WriteOptions
 
@@ -47,7 +48,7 @@ class Reading:
 class Write:
     """One dataset to publish at `target` in `format`; with a `sink`, rows that go there and are no dataset.
 
-    `fit`: what the rows are prepared with, to be saved with the dataset.
+    `fit`: what the rows are prepared with, to be saved with the dataset. `checks`: what must hold of them.
     """
 
     target: str
@@ -56,6 +57,7 @@ class Write:
     mode: Mode = "create"
     sink: Sink | None = None
     fit: SavedFit | None = None
+    checks: RowChecks | None = None
 
 
 @dataclass(frozen=True, slots=True)

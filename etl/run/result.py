@@ -34,6 +34,8 @@ class RunResult:
     """Why how many were left out."""
     rows_added: int = 0
     """By a function, part by part."""
+    checks: tuple[Mapping[str, object], ...] = ()
+    """What came of each data check, those that passed as well."""
 
     def __repr__(self) -> str:
         rows, parts = counted(self.rows, "row"), counted(self.partitions, "part")

@@ -29,6 +29,7 @@ from etl.core.errors import (
     EngineError,
     EtlError,
     SnapshotLost,
+    WorkerLost,
 )
 from etl.core.partition import describe
 from etl.core.secrets import SecretRef
@@ -403,6 +404,7 @@ class _Execution:
                         rows_read=sum(s.rows_read for s in one.requires.sources),
                         rows_dropped=summed(s.rows_dropped for s in one.requires.sources),
                         rows_added=sum(s.rows_added for s in one.requires.sources),
+                        checks=published.checks,
                     )
                 )
             self.published = out
@@ -451,7 +453,11 @@ def _sink(write: Write, gathered: int) -> Sink:
         return write.sink
     options = write.options
     return DatasetSink(
-        write.target, write.format, replace(options, row_group_bytes=min(options.row_group_bytes, gathered)), write.fit
+        write.target,
+        write.format,
+        replace(options, row_group_bytes=min(options.row_group_bytes, gathered)),
+        write.fit,
+        write.checks,
     )
 
 
@@ -631,6 +637,7 @@ class _Bench:
                 error.retry,
                 snapshot_lost=isinstance(error, SnapshotLost),
                 after=float(after) if after is not None else None,
+                died=isinstance(error, WorkerLost) and self._makes_frame(key),
             )
         except Exception as error:  # noqa: BLE001 - whatever a driver or we got wrong: one more try, then it is told
             self.errors[key] = error
@@ -672,10 +679,16 @@ class _Bench:
         where = self._where(key)
         made = self.tasks.halve(key)
         if made:
-            self.halved.append(where)
+            lost = isinstance(self.errors[key], WorkerLost)
+            self.halved.append(f"{where} {'lost its worker' if lost else 'did not fit into memory'}")
             # The error of a half that fails in its turn is its own.
             self.errors.update(dict.fromkeys(made, self.errors.pop(key)))
         self._happened(PartHalved(key, made))
+
+    def _makes_frame(self, key: WorkKey) -> bool:
+        """Whether the size of a part is that of a frame: batches that pass through fit, however many they are."""
+        steps = self.tasks.plans[key[0]].steps
+        return len(key) == 2 and steps is not None and steps.function is not None
 
     def _submit(self, key: WorkKey, attempt: int, *, fallback: bool) -> None:
         handle: Handle[PartResult | Finished]
@@ -706,7 +719,7 @@ class _Bench:
 
     def warnings(self) -> list[Mapping[str, object]]:
         """What memory could not hold."""
-        told = [f"{where} did not fit into memory and was read again as two halves" for where in self.halved]
+        told = [f"{what} and was read again as two halves" for what in self.halved]
         found: list[Mapping[str, object]] = [{"code": "halved", "text": text} for text in told]
         if self.fallbacks:
             text = f"{self.fallbacks} parts were too large for the device and were made on the CPU"

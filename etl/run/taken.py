@@ -155,7 +155,7 @@ def fingerprint(plan: JobPlan, /) -> dict[str, str]:
         "source": [endpoint.display(), endpoint.user, plan.source.title],
         "query": replace(query, run_id=""),
         "schema": [[(f.name, str(f.type), f.nullable) for f in one] for one in (plan.arriving, plan.written)],
-        "sinks": [[str(w.target), w.format, w.mode, w.options] for w in job.writes],
+        "sinks": [[str(w.target), w.format, w.mode, w.options, w.checks] for w in job.writes],
     }
     return {name: hashlib.sha256(canonical_json(_plain(value))).hexdigest() for name, value in said.items()}
 

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from connectors.base import Mode, PartRecord, Requires, SourceRecord, Staged
     from etl.core.partition import Snapshot
+    from etl.tensors.checking import Verdict
     from etl.tensors.fits import SavedFit
     from etl.tensors.options import Format, WriteOptions
     from etl.tensors.pack import ColumnPlan, PackPlan
@@ -49,6 +50,7 @@ class Making:
         order: The order of the rows: kind, keys, seed, source_mix_p.
         now: The moment, RFC 3339.
         fit: What its rows were prepared with; None: nothing was fitted.
+        checked: What came of data checks.
     """
 
     run_id: str
@@ -62,6 +64,7 @@ class Making:
     order: Mapping[str, object]
     now: str
     fit: SavedFit | None = None
+    checked: tuple[Verdict, ...] = ()
 
     def columns(self) -> list[dict[str, object]]:
         """`columns[]` with what was counted of this run's rows."""
@@ -174,7 +177,7 @@ def _document(
         "content_sha256": documents.content_sha256(entries),
         "layout": layout_json(plan, making.options, making.format),
         **({"tfrecord_features": tfrecord.features_json(plan)} if making.format == "tfrecord" else {}),
-        "checks": [*_checks(requires), *leak_checks(making.staged)],
+        "checks": [*_checks(requires), *leak_checks(making.staged), *(one.as_json() for one in making.checked)],
         "warnings": [dict(w) for w in warnings],
         "signature": None,
     }

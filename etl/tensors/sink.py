@@ -6,6 +6,7 @@ import re
 import secrets
 import time
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Protocol
 
 import pyarrow as pa
@@ -16,6 +17,7 @@ from etl.core.schema import nearest
 from etl.tensors import by_manifest
 from etl.tensors import manifest as documents
 from etl.tensors.appending import check_append, check_fit, check_order
+from etl.tensors.checking import Ending, told, verdicts
 from etl.tensors.counts import Counts, check_counts
 from etl.tensors.document import Making, joined_entries, utc_text
 from etl.tensors.encode import ENCODERS, FORMATS, fitted
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from etl.core.partition import Partition
     from etl.core.schema import Schema
     from etl.tensors.cast import CastCount
+    from etl.tensors.checking import RowChecks
     from etl.tensors.fits import SavedFit
     from etl.tensors.options import Format
     from etl.tensors.places import Target
@@ -79,12 +82,14 @@ class DatasetSink:
         format: One of `FORMATS`.
         options: The writing flags.
         fit: What the rows were prepared with; None: nothing was fitted.
+        checks: What must hold of the rows; None: nothing is asked.
     """
 
     target: str | Place
     format: Format = "safetensors"
     options: WriteOptions = field(default_factory=WriteOptions)
     fit: SavedFit | None = None
+    checks: RowChecks | None = None
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -135,11 +140,14 @@ class DatasetSink:
             options=self.options,
             ordering=how,
             fit=self.fit,
+            checks=self.checks,
         )
 
     def _checked(self, schema: Schema, mode: Mode) -> tuple[PackPlan, Splitting | None, Manifest | None]:
         path = place_of(self.target)
         plan = self.plan(schema)
+        if self.checks is not None:
+            self.checks.refuse(schema)
         options = self.options
         split = None
         if options.split:
@@ -187,6 +195,7 @@ class DatasetSession:
         options: The writing flags.
         ordering: The order of the rows; None: as the parts come.
         fit: What the rows were prepared with.
+        checks: What must hold of the rows.
     """
 
     target: Target
@@ -201,6 +210,7 @@ class DatasetSession:
     options: WriteOptions
     ordering: Ordering | None = None
     fit: SavedFit | None = None
+    checks: RowChecks | None = None
 
     def stage(self, part: Partition, attempt: int, batches: Iterator[pa.RecordBatch], /) -> Staged:
         """Write one part's rows to names of this attempt: files, or sorted runs where rows are put in an order.
@@ -215,6 +225,7 @@ class DatasetSession:
         stem = f"{self.run_id}-{part.index:05d}-{attempt}"
         files: dict[str, PartFiles] = {}
         counts = Counts(self.plan, part.index)
+        watch = None if self.checks is None else self.checks.watch(self.schema, self.options.key, part.index)
         casts: dict[str, CastCount] = {}
         place = f"partition {part.index}"
         runs = None
@@ -228,12 +239,16 @@ class DatasetSession:
                 first = rows
                 rows += batch.num_rows
                 kept = counts.take(batch, place, first)
+                if watch is not None and self.split is None:
+                    watch.take(kept)
                 if self.split is None:
                     self._open(files, runs, "all", stem, token, place, casts).write(kept)
                     counts.wrote("all", kept)
                 elif kept.num_rows:
                     ids = self.split.assign(kept, place)
                     counts.left_out("time_cut", int((ids == LEFT_OUT).sum()))
+                    if watch is not None:
+                        watch.take(kept.filter(mask_of(ids != LEFT_OUT)) if (ids == LEFT_OUT).any() else kept)
                     for index, name in enumerate(self.split.names):
                         mask = ids == index
                         if mask.any():
@@ -264,6 +279,7 @@ class DatasetSession:
             files=tuple(done),
             columns=counts.columns(casts),
             sketches=counts.sketches,
+            checked={} if watch is None else watch.facts(),
         )
 
     def commit(self, staged: Sequence[Staged], /, *, requires: Requires) -> Published:
@@ -321,7 +337,23 @@ class DatasetSession:
         """
         newest = _newest(staged)
         check_counts(newest, requires, str(self.target))
-        check_parent(self.target, self.mode, self.begun_at)
+        live = check_parent(self.target, self.mode, self.begun_at)
+        now = time.time()
+        making = Making(
+            run_id=self.run_id,
+            mode=self.mode,
+            format=self.format,
+            plan=self.plan,
+            split=self.split,
+            options=self.options,
+            requires=requires,
+            staged=newest,
+            order={},
+            now=utc_text(now),
+            fit=self.fit,
+        )
+        checked = verdicts(self.checks, newest, self._ending(making, live, now), str(self.target))
+        requires = replace(requires, warnings=(*requires.warnings, *told(checked)))
         order: dict[str, object] = {"kind": "source", "source_mix_p": None}
         if self.ordering is not None:
             self._check_finished(newest, finished)
@@ -340,19 +372,7 @@ class DatasetSession:
                     requires = replace(requires, warnings=(*requires.warnings, by_manifest.ONE_WRITER))
         except OSError as error:
             raise failed(f"cannot publish {self.target}", error) from error
-        making = Making(
-            run_id=self.run_id,
-            mode=self.mode,
-            format=self.format,
-            plan=self.plan,
-            split=self.split,
-            options=self.options,
-            requires=requires,
-            staged=_with_casts(newest, finished),
-            order=order,
-            now=utc_text(time.time()),
-            fit=self.fit,
-        )
+        making = replace(making, requires=requires, staged=_with_casts(newest, finished), order=order, checked=checked)
         columns = making.columns()
 
         def make(live: Manifest | None, number: int) -> Manifest:
@@ -375,9 +395,21 @@ class DatasetSession:
                 splits=made.splits,
                 columns=made.columns,
                 warnings=tuple(w for w in documents.sequence(made.document["warnings"]) if isinstance(w, dict)),
+                checks=tuple(one.as_json() for one in checked),
             )
 
         return switch
+
+    def _ending(self, making: Making, live: Manifest | None, now: float) -> Ending:
+        """What checks are told when all rows are there."""
+        rows, columns = sum(one.rows for one in making.staged), making.columns()
+        moment = datetime.fromtimestamp(now, UTC)
+        if live is None:
+            return Ending(rows, None, moment, columns)
+        last = live.rows
+        if self.mode == "append":
+            last = sum(file.rows for file in live.files if file.added_in_version == live.version)
+        return Ending(rows, last, moment, columns, live.columns)
 
     def leave(self) -> None:
         """Leave what was staged to a run that takes it up; may be called twice."""

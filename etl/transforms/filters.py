@@ -195,6 +195,11 @@ def _kept(rows: Rows, column: str, keep: NDArray[np.bool_], reason: str) -> Rows
     return rows.kept(keep)
 
 
+def holds(step: Filter, rows: Rows, given: Schema, /) -> NDArray[np.bool_]:
+    """True for the rows that a condition is true of, shape (n,)."""
+    return _true(step, rows[step.column], given.field(step.column))
+
+
 def _own(value: object) -> object:
     return value.item() if isinstance(value, np.generic) else value
 

@@ -1,0 +1,1 @@
+"""What `etl.checks` declares of rows: one class for each check."""
