@@ -3,7 +3,8 @@
 `step` decides everything about tries, waits, budgets and ends; `runner` carries the effects out and decides nothing.
 Rules: a part has `retries` more tries after its first; all parts of a run together have `max(10, 20 %)`; a lost
 snapshot restarts the run on a new one at most twice; a part that memory could not hold is halved, down to a sixteenth,
-and never tried again as it is; a failure that another try cannot mend ends the run at once.
+and never tried again as it is; one whose worker died over its frame is halved as long as it can be, then tried again
+as any other, since not every death is for want of memory; a failure that another try cannot mend ends the run at once.
 """
 
 from __future__ import annotations
@@ -43,6 +44,8 @@ class PartState:
     """How often what it was a half of was halved."""
     fallback: bool = False
     """Whether its frames are made on the CPU, since it was too large for the device in every size."""
+    died: bool = False
+    """Whether its last worker died over it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +99,8 @@ class PartBroke:
     snapshot_lost: bool = False
     after: float | None = None
     """Seconds that the error asked to wait before another try."""
+    died: bool = False
+    """Its worker died while it held the part as a frame: killed by the kernel, most likely."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,14 +234,16 @@ def step(run: Run, event: Event, /) -> tuple[Run, tuple[Effect, ...]]:
                 return replace(run, phase="running", restarts=run.restarts + 1, parts={}), (Restart(),)
             return replace(run, phase="failed"), ()
         case WaitOver(key):
-            return _fill(_set(run, key, state="waiting"))
+            return _fill(_with(run, key, state="waiting"))
         case PartStaged(key, attempt):
             if not _current(run, key, attempt):
                 return run, ()
-            return _go_on(_set(run, key, state="staged"))
-        case PartBroke(key, attempt, kind, snapshot_lost, after):
+            return _go_on(_with(run, key, state="staged"))
+        case PartBroke(key, attempt, kind, snapshot_lost, after, died):
             if not _current(run, key, attempt):
                 return run, ()
+            if len(key) == 2:
+                run = _with(run, key, died=died)
             return _broke(run, key, kind, snapshot_lost=snapshot_lost, after=after)
         case PartHalved(key, halves):
             if key not in run.parts or run.parts[key].state != "halving":
@@ -260,16 +267,25 @@ def _broke(
         if run.restarts < MAX_RESTARTS:
             return replace(run, phase="running", restarts=run.restarts + 1, parts={}), (Restart(),)
         return _fail(run, key, f"the snapshot was lost {MAX_RESTARTS + 1} times")
-    attempts = run.parts[key].attempts
+    part = run.parts[key]
     if kind == "memory" and len(key) == 2:
         return _too_large(run, key)
     if kind != "transient":
         return _fail(run, key, "")
+    if part.died and part.halvings < MAX_HALVINGS and len(key) == 2 and run.retries_used < budget(len(run.parts)):
+        # A crash that is no want of memory would kill a worker for every half, so it counts as a retry of the run.
+        return replace(_with(run, key, state="halving"), retries_used=run.retries_used + 1), (Halve(key),)
+    return _again(run, key, after)
+
+
+def _again(run: Run, key: WorkKey, after: float | None) -> tuple[Run, tuple[Effect, ...]]:
+    """Another try at a part as it is, as long as it has one and the run has."""
+    attempts = run.parts[key].attempts
     if attempts > run.retries:
         return _fail(run, key, f"given up after {attempts} attempt{'s' * (attempts > 1)}")
     if run.retries_used >= budget(len(run.parts)):
         return _fail(run, key, f"the run's budget of {budget(len(run.parts))} retries is used up")
-    run = replace(_set(run, key, state="retrying"), retries_used=run.retries_used + 1)
+    run = replace(_with(run, key, state="retrying"), retries_used=run.retries_used + 1)
     run, more = _fill(run)
     wait = Wait(key, waits(run.retries)[attempts - 1]) if after is None else Wait(key, after, after)
     return run, (wait, *more)
@@ -281,12 +297,14 @@ def _too_large(run: Run, key: PartKey) -> tuple[Run, tuple[Effect, ...]]:
     if part.fallback:
         return _fail(run, key, "too large for the CPU, too")
     if part.halvings < MAX_HALVINGS:
-        return _set(run, key, state="halving"), (Halve(key),)
+        return _with(run, key, state="halving"), (Halve(key),)
     return _elsewhere(run, key, f"too large even as 1/{2**MAX_HALVINGS} of the part that was planned")
 
 
 def _halved(run: Run, key: PartKey, halves: tuple[PartKey, ...]) -> tuple[Run, tuple[Effect, ...]]:
     """Put two parts in the place of one, so that rows stay in their order."""
+    if not halves and run.parts[key].died:
+        return _again(run, key, None)
     if not halves:
         return _elsewhere(run, key, "and it cannot be halved")
     parts: dict[WorkKey, PartState] = {}
@@ -306,7 +324,7 @@ def _elsewhere(run: Run, key: PartKey, why: str) -> tuple[Run, tuple[Effect, ...
 
 
 def _fail(run: Run, key: WorkKey, why: str) -> tuple[Run, tuple[Effect, ...]]:
-    return replace(_set(run, key, state="failed"), phase="failed"), (Fail(key, why),)
+    return replace(_with(run, key, state="failed"), phase="failed"), (Fail(key, why),)
 
 
 def _current(run: Run, key: WorkKey, attempt: int) -> bool:
@@ -314,8 +332,10 @@ def _current(run: Run, key: WorkKey, attempt: int) -> bool:
     return part is not None and part.state == "running" and part.attempts == attempt
 
 
-def _set(run: Run, key: WorkKey, *, state: PartPhase) -> Run:
-    return replace(run, parts={**run.parts, key: replace(run.parts[key], state=state)})
+def _with(run: Run, key: WorkKey, *, state: PartPhase | None = None, died: bool | None = None) -> Run:
+    part = run.parts[key]
+    part = replace(part, state=state or part.state, died=part.died if died is None else died)
+    return replace(run, parts={**run.parts, key: part})
 
 
 def _fill(run: Run) -> tuple[Run, tuple[Effect, ...]]:

@@ -252,6 +252,26 @@ def test_a_part_too_large_for_memory_is_halved_and_rows_stay_in_their_order(tmp_
     assert sum(p["rows"] for p in parts) == 100
 
 
+KILLED = """
+import os, signal
+
+def clean(orders):
+    if len(orders) > 40:
+        os.kill(os.getpid(), signal.SIGKILL)  # as the kernel does where memory is short
+    return orders.assign(total=orders["id"] * 2)
+"""
+
+
+@pytest.mark.slow
+def test_a_part_whose_worker_is_killed_is_read_again_as_two_halves(tmp_path: Path) -> None:
+    result = run(job(tmp_path / "out", written(tmp_path, KILLED), parts=2), workers=2)
+    assert result.rows == 100
+    assert rows(tmp_path / "out").column("total").drop_null().to_pylist() == [*range(2, 200, 2)]
+    halved = [str(w["text"]) for w in result.warnings if w["code"] == "halved"]
+    assert len(halved) == result.partitions - 2 >= 2, "what waited at the same worker is halved, too"
+    assert all("lost its worker and was read again as two halves" in one for one in halved)
+
+
 def test_a_part_that_fits_in_no_size_fails_with_the_figures(tmp_path: Path) -> None:
     with pytest.raises(DeviceOutOfMemory) as caught:
         run(job(tmp_path / "out", written(tmp_path, TOO_LARGE.format(most=0)), parts=1))

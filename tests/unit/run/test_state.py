@@ -226,6 +226,40 @@ def test_halving_ends_at_a_sixteenth_or_where_a_part_cannot_be_cut() -> None:
     assert effects[-1] == Fail((0, 0), "and it cannot be halved")
 
 
+def test_a_part_whose_worker_died_over_its_frame_is_halved_and_in_the_end_tried_as_it_is() -> None:
+    run, _ = drive(Run("r"), Planned(keys(1), 1))
+    key = (0, 0)
+    for depth in range(MAX_HALVINGS):
+        halves = ((0, 2 * depth + 1), (0, 2 * depth + 2))
+        run, effects = drive(run, PartBroke(key, 1, "transient", died=True), PartHalved(key, halves))
+        assert effects == [Halve(key), Submit(halves[0], 1)]
+        assert run.retries_used == depth + 1
+        key = halves[0]
+    run, effects = drive(run, PartBroke(key, 1, "transient", died=True))
+    assert effects == [Wait(key, 2.0), Submit((0, 2 * MAX_HALVINGS), 1)], "not every death is for want of memory"
+
+    run, effects = drive(Run("r"), Planned(keys(1), 1), PartBroke((0, 0), 1, "transient", died=True))
+    run, effects = drive(run, PartHalved((0, 0), ()))
+    assert effects == [Wait((0, 0), 2.0)], "it cannot be cut"
+    run, effects = drive(run, WaitOver((0, 0)), PartBroke((0, 0), 2, "transient"))
+    assert effects == [Submit((0, 0), 2), Wait((0, 0), 4.0)]
+    assert not run.parts[0, 0].died
+
+
+def test_workers_that_die_of_something_else_use_the_budget_of_the_run_up() -> None:
+    run, _ = drive(Run("r", retries=0), Planned(keys(50), 1))
+    died = 0
+    while run.phase == "running":
+        key, part = next((k, p) for k, p in run.parts.items() if p.state == "running")
+        run, effects = step(run, PartBroke(key, part.attempts, "transient", died=True))
+        died += 1
+        if isinstance(effects[0], Halve):
+            free = max(key[1] for key in run.parts) + 1
+            run, _ = step(run, PartHalved(effects[0].key, ((0, free), (0, free + 1))))
+    assert run.phase == "failed"
+    assert died == MAX_HALVINGS + 1
+
+
 def test_a_part_too_large_for_the_device_goes_to_the_cpu_only_where_that_is_allowed_and_once() -> None:
     planned = Planned(keys(1), 1, cpu_fallback=True)
     run, effects = drive(Run("r"), planned, PartBroke((0, 0), 1, "memory"), PartHalved((0, 0), ()))
