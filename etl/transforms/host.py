@@ -276,7 +276,7 @@ def holds_all(have: np.dtype[Any], want: np.dtype[Any], /) -> bool:
 
 
 def floats_of(values: Values, /) -> NDArray[np.float64]:
-    """Numbers as float64, shape (n,); decimals are rounded to the nearest, absent places hold anything but a signal."""
+    """Numbers as float64, shape (n,); decimals to within one step (Arrow divides), absent places hold anything."""
     data = values.data
     if isinstance(data, np.ndarray):
         return data.astype(np.float64, copy=False)
