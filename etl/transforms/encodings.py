@@ -121,7 +121,7 @@ class GroupStats:
     Attributes:
         values: The numbers.
         by: The key.
-        stats: Of "mean", "std", "sum" and "count".
+        stats: Of "mean", "std" (divided by n, not by n - 1), "sum" and "count".
         into: The new columns' names, of {value}, {stat} and {by}.
 
     Raises:
@@ -211,7 +211,19 @@ class GroupStats:
                 raise DataError(
                     f"GroupStats({name!r}): column {name} has no value in the rows that are fitted on", column=name
                 )
-            found[name] = {"groups": table.sort_by("value").combine_chunks(), "n": n, "mean": mean, "m2": m2}
+            made = table.sort_by("value").combine_chunks()
+            for stat in self.stats:
+                of_keys = (made.column(one).to_numpy() for one in ("n", "mean", "m2"))
+                with np.errstate(over="ignore"):
+                    numbers = [np.append(each, one) for each, one in zip(of_keys, (n, mean, m2), strict=True)]
+                    beyond = np.isinf(_STATS[stat](*numbers)).any()
+                if beyond:
+                    raise DataError(
+                        f"GroupStats({name!r}): the {stat} of {name} of a {self.by} is beyond float32",
+                        hint=f"Leave {stat} out, or scale {name} in the function.",
+                        column=name,
+                    )
+            found[name] = {"groups": made, "n": n, "mean": mean, "m2": m2}
         return found
 
     def warnings(self, state: State, /) -> tuple[str, ...]:
@@ -231,8 +243,7 @@ class GroupStats:
             rows.counted(self.by, "unseen", int(np.count_nonzero(places < 0)))
             n, mean, m2 = (picked(numbers_in(table, one), places, figures[one]) for one in ("n", "mean", "m2"))
             for stat in self.stats:
-                with np.errstate(over="ignore"):
-                    made[self._name(name, stat)] = Values(_STATS[stat](n, mean, m2))
+                made[self._name(name, stat)] = Values(_STATS[stat](n, mean, m2))
         return rows.with_columns(made)
 
     def _name(self, value: str, stat: str) -> str:

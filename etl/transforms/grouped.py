@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 
-from etl.tensors.views import column_of, values_of
+from etl.tensors.views import column_of, mask_of, values_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -23,7 +23,10 @@ The rest keeps the digits that a mean far from 0 has no room for: without it, sp
 """
 
 SUMS = ("n", "high", "low")
-"""Of the whole numbers of a key: how many, and their sum in two halves."""
+"""Of the whole numbers of a key: how many, and their sum as 2^32 * high + low."""
+Groups: TypeAlias = "list[pa.Table]"
+_EXACT: Final = 1 << 21
+"""So many halves of 32 bits have a sum that float64 holds, in which NumPy adds up."""
 
 
 def grouped(keys: Column, numbers: NDArray[np.float64], /) -> pa.Table:
@@ -34,15 +37,31 @@ def grouped(keys: Column, numbers: NDArray[np.float64], /) -> pa.Table:
         numbers: Finite, shape (n,).
     """
     encoded = keys.dictionary_encode(null_encoding="encode")
-    codes = values_of(encoded.indices, np.int32)
-    count = len(encoded.dictionary)
-    n = np.bincount(codes, minlength=count).astype(np.int64)
-    means = np.asarray(np.bincount(codes, numbers, minlength=count) / n, np.float64)
-    apart = numbers - means[codes]
-    rest = np.bincount(codes, apart, minlength=count) / n
-    apart -= rest[codes]
-    m2 = np.asarray(np.bincount(codes, apart * apart, minlength=count), np.float64)
-    return _table(encoded.dictionary, n, means, rest, m2)
+    return _table(encoded.dictionary, *_moments(values_of(encoded.indices, np.int32), numbers, len(encoded.dictionary)))
+
+
+def in_folds(keys: Column, numbers: NDArray[Any], folds: NDArray[np.int64], count: int, /, *, exact: bool) -> Groups:
+    """The sums of numbers by key, a table for each fold.
+
+    Args:
+        keys: Of their key type; NULL is a key of its own.
+        numbers: Finite float64 or, where exact, int64 or uint64, shape (n,).
+        folds: Of each row, from 0, shape (n,).
+        count: How many folds there are.
+        exact: As `summed_together` takes them, not as `together`.
+    """
+    encoded = keys.dictionary_encode(null_encoding="encode")
+    width = len(encoded.dictionary)
+    codes = values_of(encoded.indices, np.int32) + folds * width
+    with np.errstate(invalid="ignore"):  # a key that is in no row of a fold has no mean there
+        found = (_halves if exact else _moments)(codes, numbers, count * width)
+    made = []
+    for fold in range(count):
+        here = slice(fold * width, (fold + 1) * width)
+        there = found[0][here] > 0
+        columns = [encoded.dictionary.filter(mask_of(there)), *(_column(one[here][there]) for one in found)]
+        made.append(pa.table(columns, names=["value", *(SUMS if exact else NAMES)]))
+    return made
 
 
 def together(tables: Sequence[pa.Table], /) -> pa.Table:
@@ -71,20 +90,6 @@ def none_of(kind: pa.DataType, /) -> pa.Table:
     return _table(pa.array([], kind), np.zeros(0, np.int64), empty, empty, empty)
 
 
-def summed(keys: Column, whole: NDArray[Any], /) -> pa.Table:
-    """The exact sums of whole numbers by key: value, n, high, low; a sum is 2^32 * high + low.
-
-    Args:
-        keys: Of their key type; NULL is a key of its own.
-        whole: int64 or uint64, shape (n,).
-    """
-    high = (whole >> whole.dtype.type(32)).astype(np.int64)
-    low = (whole & whole.dtype.type(0xFFFFFFFF)).astype(np.int64)
-    ones = column_of(pa.int64(), np.ones(len(whole), np.int64))
-    columns: list[Any] = [keys, ones, column_of(pa.int64(), high), column_of(pa.int64(), low)]
-    return summed_together([pa.table(columns, names=["value", *SUMS])])
-
-
 def summed_together(tables: Sequence[pa.Table], /) -> pa.Table:
     """The exact sums of all, by key: halves of 32 bits, so that 2^31 rows fit into 64."""
     found = pa.concat_tables(tables).group_by("value", use_threads=False).aggregate([(name, "sum") for name in SUMS])
@@ -95,6 +100,31 @@ def none_summed(kind: pa.DataType, /) -> pa.Table:
     """No key, of exact sums."""
     none = pa.array([], pa.int64())
     return pa.table([pa.array([], kind), none, none, none], names=["value", *SUMS])
+
+
+def _moments(
+    codes: NDArray[Any], numbers: NDArray[np.float64], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.float64], NDArray[np.float64], NDArray[np.float64]]:
+    """n, mean, rest and m2 of the numbers of each code."""
+    n = np.bincount(codes, minlength=count).astype(np.int64)
+    means = np.asarray(np.bincount(codes, numbers, minlength=count) / n, np.float64)
+    apart = numbers - means[codes]
+    rest = np.bincount(codes, apart, minlength=count) / n
+    apart -= rest[codes]
+    return n, means, rest, np.asarray(np.bincount(codes, apart * apart, minlength=count), np.float64)
+
+
+def _halves(
+    codes: NDArray[Any], whole: NDArray[Any], count: int
+) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """n, high and low of the whole numbers of each code."""
+    n, high, low = (np.zeros(count, np.int64) for _ in SUMS)
+    for start in range(0, len(codes), _EXACT):
+        some, part = codes[start : start + _EXACT], whole[start : start + _EXACT]
+        n += np.bincount(some, minlength=count)
+        high += np.bincount(some, part >> part.dtype.type(32), minlength=count).astype(np.int64)
+        low += np.bincount(some, part & part.dtype.type(0xFFFFFFFF), minlength=count).astype(np.int64)
+    return n, high, low
 
 
 def _merged(
@@ -120,5 +150,8 @@ def _table(
     rest: NDArray[np.float64],
     m2: NDArray[np.float64],
 ) -> pa.Table:
-    columns = [values, column_of(pa.int64(), n), *(column_of(pa.float64(), one) for one in (means, rest, m2))]
-    return pa.table(columns, names=["value", *NAMES])
+    return pa.table([values, *map(_column, (n, means, rest, m2))], names=["value", *NAMES])
+
+
+def _column(numbers: NDArray[Any]) -> Column:
+    return column_of(pa.int64() if numbers.dtype == np.int64 else pa.float64(), numbers)

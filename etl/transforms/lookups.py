@@ -192,10 +192,14 @@ def places_in(table: pa.Table, keys: Values, /) -> NDArray[np.int64]:
 
 
 def numbers_in(table: pa.Table, column: str, /) -> NDArray[Any]:
-    """A column of int64 or float64 without NULL, of a table in one chunk."""
-    found: Any = table.column(column)
-    dtype = np.float64 if pa.types.is_floating(found.type) else np.int64
-    return values_of(found.chunk(0), dtype) if found.num_chunks else np.zeros(0, dtype)
+    """A column of int64 or float64 without NULL, of a table in one chunk; found once."""
+
+    def found(table: pa.Table) -> NDArray[Any]:
+        held: Any = table.column(column)
+        dtype = np.float64 if pa.types.is_floating(held.type) else np.int64
+        return values_of(held.chunk(0), dtype) if held.num_chunks else np.zeros(0, dtype)
+
+    return lookup_of(table).kept(column, found, table)
 
 
 def picked(numbers: NDArray[Any], places: NDArray[np.int64], other: float, /) -> NDArray[Any]:

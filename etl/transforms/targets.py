@@ -20,7 +20,7 @@ from etl.transforms.base import listed
 from etl.transforms.counts import as_keys, key_type, keys_of
 from etl.transforms.encodings import finite_in, number_of
 from etl.transforms.figures import is_wide
-from etl.transforms.grouped import grouped, none_of, none_summed, of_all, summed, summed_together, together
+from etl.transforms.grouped import in_folds, none_of, none_summed, of_all, summed_together, together
 from etl.transforms.host import Values, values_in
 from etl.transforms.lookups import numbers_in, picked, places_in
 
@@ -235,14 +235,11 @@ class _Folded:
 
         folds = step.fold_of([keys(name) for name in step.fold_key])
         for name, tables in self._tables.items():
-            column = keys(name)
-            for number in range(step.folds):
-                inside = folds == number
-                if inside.any():
-                    some = column.filter(mask_of(inside)), numbers[inside]
-                    tables[number].append(summed(*some) if exact else grouped(*some))
-                    if len(tables[number]) > 16:
-                        tables[number] = [joined(tables[number])]
+            found = in_folds(keys(name), numbers, folds, step.folds, exact=exact)
+            for number, table in enumerate(found):
+                tables[number].append(table)
+                if len(tables[number]) > 16:
+                    tables[number] = [joined(tables[number])]
 
     def state(self) -> dict[str, Any]:
         """Column → the sums of each fold."""

@@ -73,6 +73,14 @@ def test_parts_do_not_change_figures_of_groups() -> None:
         np.testing.assert_allclose(left, right, rtol=within)
 
 
+def test_figures_beyond_float32_are_refused() -> None:
+    table = pa.table({"k": ["a", "a"], "v": [3e38, 3e38]})
+    with pytest.raises(DataError, match="the sum of v of a k is beyond float32"):
+        through([GroupStats("v", by="k", stats=["mean", "sum"])], table)
+    made = through([GroupStats("v", by="k", stats=["mean", "std", "count"])], table)
+    assert made.column("v_std_by_k").to_pylist() == [0.0, 0.0]
+
+
 def test_what_there_is_not_is_refused() -> None:
     with pytest.raises(ConfigError, match="equal names"):
         GroupStats(["a", "b"], by="k", into="{stat}")
