@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
 
-from etl.core.errors import EtlError
+from etl.core.errors import ConfigError, EtlError
 from etl.core.schema import Schema
 from etl.engine.door import carried
 from etl.transforms.figures import is_number
@@ -26,12 +26,16 @@ _NEAR: Final = 1 << 62
 _LEAST, _MOST = -(1 << 63), (1 << 63) - 1
 
 
-class Blocked(Exception):  # noqa: N818 # it ends an emitter, and is gathered with the others
-    """What a step does has no form in a graph; the text says why."""
+class Blocked(ConfigError):  # noqa: N818 # named as the others of the tree are
+    """What a step does has no form in a graph; the text says why. It ends an emitter and is gathered with others."""
+
+    code = "onnx_blocked"
 
 
 class Follows(Blocked):
     """A column comes from a step that is blocked: nothing more is to be said of it."""
+
+    code = "onnx_follows"
 
 
 @dataclass(frozen=True, slots=True)
