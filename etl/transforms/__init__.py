@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from etl.transforms.ages import Age
     from etl.transforms.applied import Apply
+    from etl.transforms.asof import AsOf
     from etl.transforms.bins import Bucketize, QuantileBins
     from etl.transforms.bounds import Clip, Winsorize
     from etl.transforms.casts import Cast
@@ -32,10 +33,12 @@ if TYPE_CHECKING:
     from etl.transforms.score import Score
     from etl.transforms.targets import TargetEncode
     from etl.transforms.texts import TextNormalize
+    from etl.transforms.windows import Lag, Rolling
 
 __all__ = [
     "Age",
     "Apply",
+    "AsOf",
     "Bucketize",
     "Cast",
     "Categorify",
@@ -50,6 +53,7 @@ __all__ = [
     "GroupStats",
     "HashBucket",
     "HashCross",
+    "Lag",
     "ListPad",
     "ListPool",
     "ListSlice",
@@ -64,6 +68,7 @@ __all__ = [
     "Quantize",
     "Rename",
     "Robust",
+    "Rolling",
     "Score",
     "Select",
     "Standardize",
@@ -111,6 +116,8 @@ _HOMES = {
     "Winsorize": "bounds",
 }
 """Class → its module here."""
+_ON_OTHER_ROWS = {"AsOf": "asof", "Lag": "windows", "Rolling": "windows"}
+"""The same for what looks at other rows, which acts before anything is fitted and is no part of a saved state."""
 
 
 def kind_of(name: str, /) -> str:
@@ -128,9 +135,10 @@ def __getattr__(name: str) -> object:
     Raises:
         AttributeError: There is no such step.
     """
-    if name not in _HOMES:
+    home = _HOMES.get(name) or _ON_OTHER_ROWS.get(name)
+    if home is None:
         raise AttributeError(f"module 'etl.transforms' has no attribute {name!r}")
-    found: object = getattr(importlib.import_module(f"etl.transforms.{_HOMES[name]}"), name)
+    found: object = getattr(importlib.import_module(f"etl.transforms.{home}"), name)
     globals()[name] = found
     return found
 
