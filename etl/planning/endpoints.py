@@ -153,6 +153,8 @@ class Tensors:
         partition_bytes: Target size of a data file.
         mode: What happens to a dataset that is there.
         tags: Free text, kept in the manifest.
+        keep: How many versions keep their data, from the newest: older ones are vacuumed when this one is published;
+            None: all. A job that reads an older version by then finds files missing.
         onnx: Save the preparation as a proved ONNX model too, beside the fit; an append keeps what the dataset has.
 
     Raises:
@@ -183,6 +185,7 @@ class Tensors:
     partition_bytes: int = BYTES
     mode: Mode = "replace"
     tags: Mapping[str, str] = field(default_factory=dict)
+    keep: int | None = None
     onnx: bool = False
 
     def __post_init__(self) -> None:
@@ -204,7 +207,7 @@ class Parquet:
         to: The folder.
         row_group_rows, row_group_bytes: A row group ends at the first of both (bytes of Arrow data).
         features, target, weight, key, cast, nulls, order, shuffle, split, split_key, split_salt, null_key, allow_float,
-            split_time, time_cut, partition_bytes, mode, tags: As of `Tensors`.
+            split_time, time_cut, partition_bytes, mode, tags, keep: As of `Tensors`.
 
     Raises:
         ConfigError: A value is not of its kind, or at odds with another.
@@ -232,6 +235,7 @@ class Parquet:
     row_group_bytes: int = 64 << 20
     mode: Mode = "replace"
     tags: Mapping[str, str] = field(default_factory=dict)
+    keep: int | None = None
 
     def __post_init__(self) -> None:
         _sink_words("Parquet", self)
@@ -303,7 +307,7 @@ def reading(name: str, wish: SourceWish, sink: SinkWish, params: Mapping[str, ob
 def writing(sink: SinkWish, target: str, pipeline: str, special: Special | None, /) -> Write:
     """A sink as what a run writes, to a target whose parameters are in place."""
     kind = sink.format if isinstance(sink, Tensors) else "parquet"
-    return Write(target, kind, options_of(sink, pipeline, special), sink.mode)
+    return Write(target, kind, options_of(sink, pipeline, special), sink.mode, keep=sink.keep)
 
 
 def options_of(sink: SinkWish, pipeline: str, special: Special | None = None, /) -> WriteOptions:
@@ -404,6 +408,8 @@ def _sink_words(kind: str, sink: SinkWish) -> None:
     if sink.shuffle is not None:
         _whole(kind, "shuffle", sink.shuffle, least=0)
     _whole(kind, "partition_bytes", sink.partition_bytes)
+    if sink.keep is not None:
+        _whole(kind, "keep", sink.keep)
     _choice(kind, "mode", sink.mode, MODES)
     _choice(kind, "null_key", sink.null_key, ("error", "own_group"))
     if not isinstance(sink.nulls, str):

@@ -48,7 +48,8 @@ class Reading:
 class Write:
     """One dataset to publish at `target` in `format`; with a `sink`, rows that go there and are no dataset.
 
-    `fit`: what the rows are prepared with, to be saved with the dataset. `checks`: what must hold of them.
+    `fit`: what the rows are prepared with, to be saved with the dataset. `checks`: what must hold of them. `keep`: how
+    many versions keep their data once this one is published; None: all.
     """
 
     target: str
@@ -58,6 +59,7 @@ class Write:
     sink: Sink | None = None
     fit: SavedFit | None = None
     checks: RowChecks | None = None
+    keep: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

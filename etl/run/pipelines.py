@@ -7,11 +7,13 @@ that are fitted take a pass more, or several: see `etl.run.fitting`.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from etl.core.errors import ConfigError
+from etl.core.errors import ConfigError, EtlError
 from etl.planning.jobs import Job
 from etl.run import explain, fitting, runner, whole
+from etl.tensors.operations import vacuum
 
 if TYPE_CHECKING:
     from etl.planning.binding import Bound
@@ -32,6 +34,8 @@ def run_pipeline(
 ) -> RunResult:
     """Run a pipeline and publish its dataset; nothing is published unless all of it is whole.
 
+    Older versions of which the sink keeps no data are vacuumed then; where that fails, the result says so.
+
     Args:
         bound: With its parameters.
         run_id: Names the run on the store and in file names.
@@ -44,6 +48,20 @@ def run_pipeline(
         Cancelled: Ctrl-C; nothing is left.
         EtlError: What failed, on which part, in which line of the function.
     """
+    result = _run(bound, run_id, engine, workers, progress, resume)
+    if bound.write.keep is None:
+        return result
+    try:
+        vacuum(bound.write.target, keep=bound.write.keep)
+    except EtlError as error:  # the version is there: a failure now would have it made again
+        told = {"code": "keep", "text": f"older versions were not vacuumed: {error}"}
+        return replace(result, warnings=(*result.warnings, told))
+    return result
+
+
+def _run(
+    bound: Bound, run_id: str, engine: str, workers: int | None, progress: Progress | None, resume: str | None
+) -> RunResult:
     if is_whole(bound):
         if resume is not None:
             raise ConfigError(
