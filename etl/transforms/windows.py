@@ -1,7 +1,7 @@
 """`Lag` and `Rolling`: what earlier rows of the same group had. They look at other rows, so they act on whole data.
 
-They are called on frames and collections, `Rolling(…)(orders)`, or stand first in `prepare`. A row sees what is before
-it and, by default, not itself: a model may then be given its figures beside its own values.
+They are called on frames and collections inside a function of whole data, `Rolling(…)(orders)`. A row sees what is
+before it and, by default, not itself: a model may then be given its figures beside its own values.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _DAY: Final = _UNITS["d"]
 
 @runtime_checkable
 class Window(Protocol):
-    """A step that looks at other rows than its own: it acts on all rows, before every step that keeps rows apart."""
+    """A step that looks at other rows than its own, and so acts on all rows of a group at once."""
 
     @property
     def reads(self) -> tuple[str, ...]:
