@@ -185,7 +185,7 @@ class GroupStats:
                     f"GroupStats: there is a column {name} already", hint="Give into= another name.", column=name
                 )
         made = (
-            Field(self._name(value, stat), pa.int64() if stat == "count" else pa.float32(), nullable=stat == "std")
+            Field(self._name(value, stat), pa.int64() if stat == "count" else pa.float32(), nullable=False)
             for value in self.values
             for stat in self.stats
         )
