@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, cast
 from etl.core.errors import ConfigError
 from etl.engine import devices
 from etl.engine.base import EngineChoice
+from etl.engine.host_memory import borne
 from etl.settings import settings
 
 if TYPE_CHECKING:
@@ -68,6 +69,7 @@ def choose(
     here: bool = False,
     without_cudf: str = "",
     exchange: bool = False,
+    part_bytes: int = 0,
 ) -> EngineChoice:
     """The engine for `parts` parts of a source.
 
@@ -82,6 +84,7 @@ def choose(
         here: The function is known to this process only (it has no file), so parts run in its threads.
         without_cudf: A built-in step that has no form in cuDF; "": none.
         exchange: Workers hand frames to one another, as in a function over whole data.
+        part_bytes: An estimate of the largest part; 0: not known. Host memory of GPU workers bears so many at once.
 
     Raises:
         ConfigError: No such engine, or "gpu" where something for it is missing.
@@ -97,7 +100,7 @@ def choose(
         return EngineChoice("cpu", "remote", engine, workers or 0, limit, f"the scheduler at {engine} was asked for")
     if engine == "gpu":
         why = "gpu was asked for"
-        chosen = _gpus(why, workers, parts, at_once, frames=frames, here=here, without_cudf=without_cudf)
+        chosen = _gpus(why, workers, parts, at_once, part_bytes, frames=frames, here=here, without_cudf=without_cudf)
         return replace(chosen, exchange=exchange)
     why = "cpu was asked for" if engine == "cpu" else "data passes straight through, so no frames are made"
     if engine == "auto" and frames:
@@ -105,7 +108,7 @@ def choose(
         if not why:
             known = "of unknown size" if input_bytes is None else f"of about {input_bytes >> 20} MiB"
             why = f"cuDF and a device are here and the input is {known}"
-            return replace(_gpus(why, workers, parts, at_once, frames=True), exchange=exchange)
+            return replace(_gpus(why, workers, parts, at_once, part_bytes, frames=True), exchange=exchange)
     if frames and not python_rows and workers is None and input_bytes is not None and input_bytes < WORTH_PROCESSES:
         size = f"{input_bytes >> 20} MiB" if input_bytes >> 20 else f"{input_bytes >> 10} KiB"
         return _cpu(
@@ -150,6 +153,7 @@ def _gpus(
     workers: int | None,
     parts: int,
     at_once: int | None,
+    part_bytes: int,
     *,
     frames: bool,
     here: bool = False,
@@ -165,7 +169,8 @@ def _gpus(
         raise ConfigError(
             f"engine gpu cannot run: {lacking}", hint="`cuetl doctor` shows all; --engine cpu needs no GPU."
         )
-    listed = settings().engine.devices or tuple(str(one.index) for one in found.devices)
+    wanted = settings().engine
+    listed = wanted.devices or tuple(str(one.index) for one in found.devices)
     if workers is not None and workers > len(listed):
         raise ConfigError(
             f"{workers} workers were asked for, one for each GPU, and {len(listed)} can be used",
@@ -173,8 +178,14 @@ def _gpus(
         )
     number = workers or len(listed)
     slots = max(1, min(parts, FETCHERS_PER_GPU * number, at_once or MAX_READERS))
+    held = ""
+    if part_bytes:
+        # Dask is imported for this, which a run on GPUs needs anyway.
+        cuda = importlib.import_module("etl.engine.clusters.local_cuda")
+        slots, held = borne(slots, number, part_bytes, cuda.host_memory(wanted.memory_limit, number))
     made: BackendName = "cudf" if frames else "pandas"
     text = f"{why}; {number} GPU{'s' * (number > 1)}, {slots} part{'s' * (slots > 1)} at once"
+    text += f"; {held}" if held else ""
     return EngineChoice("gpu", "cuda", "", number, slots, text, made)
 
 

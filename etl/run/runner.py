@@ -161,6 +161,7 @@ def choice_for(plans: Sequence[JobPlan], engine: str, workers: int | None, /) ->
         frames=bool(steps),
         input_bytes=sum(p.facts.bytes for p in plans),
         here=any(one.local for one in steps),
+        part_bytes=max((one.bytes or 0 for p in plans for one in p.parts.parts), default=0),
     )
 
 

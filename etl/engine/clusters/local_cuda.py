@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import dask
 from distributed import Client, Nanny
+from distributed.worker_memory import parse_memory_limit
 
 from etl.core.errors import ConfigError, EngineError
 from etl.engine import devices
@@ -165,6 +166,18 @@ def options(choice: EngineChoice, wanted: Engine, found: Survey, /) -> Options:
         enable_rdmacm=wanted.enable_rdmacm,
         local_directory=wanted.local_directory,
     )
+
+
+def host_memory(wanted: float | str | None, workers: int, /) -> int | None:
+    """Bytes that a worker may take, as Dask-CUDA understands the setting; None: no limit.
+
+    Args:
+        wanted: `memory_limit` of the settings; None: all of the host, shared evenly.
+        workers: On this host.
+    """
+    asked = "auto" if wanted is None else wanted
+    found: int | None = parse_memory_limit(asked, 1, workers, logger=logging.getLogger(__name__))
+    return found
 
 
 def _pays(choice: EngineChoice, wanted: Engine) -> bool:

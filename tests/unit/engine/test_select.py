@@ -6,11 +6,14 @@ import re
 from typing import TYPE_CHECKING
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from etl.core.errors import ConfigError, EngineError
-from etl.engine import devices, select
+from etl.engine import devices, host_memory, select
 from etl.engine.clusters import remote
 from etl.engine.devices import Device, Survey
+from etl.settings import Engine, Settings
 
 if TYPE_CHECKING:
     from etl.engine.base import EngineChoice
@@ -123,6 +126,42 @@ def test_auto_takes_the_gpu_for_large_frames_only(monkeypatch: pytest.MonkeyPatc
     large = chosen(frames=True, mib=256)
     assert (large.name, large.kind, large.workers, large.slots, large.backend) == ("gpu", "cuda", 2, 8, "cudf")
     assert "about 256 MiB" in large.why
+
+
+@pytest.mark.parametrize(
+    ("mib", "slots", "said"),
+    [
+        (0, 8, "8 parts at once"),
+        (64, 8, "8 parts at once"),
+        (65, 6, "4 copies of a part of 65 MiB, 1024 MiB of host memory for each worker: 6 at once"),
+        (200, 2, "4 copies of a part of 200 MiB, 1024 MiB of host memory for each worker: 2 at once"),
+        (
+            300,
+            2,
+            "1024 MiB of host memory for each worker: one part may be too large, cut it smaller (partition_bytes)",
+        ),
+    ],
+)
+def test_host_memory_of_gpu_workers_bears_so_many_parts(
+    mib: int, slots: int, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(devices, "survey", lambda: EQUIPPED)
+    monkeypatch.setattr(select, "settings", lambda: Settings(engine=Engine(memory_limit="1 GiB")))
+    size = {"frames": True, "part_bytes": mib << 20}
+    choice = select.choose("gpu", python_rows=False, parts=99, workers=None, at_once=None, **size)  # type: ignore[arg-type]
+    assert choice.slots == slots
+    assert choice.why.endswith(said)
+
+
+@given(st.integers(1, 64), st.integers(1, 8), st.integers(1, 1 << 34), st.integers(1, 1 << 36))
+def test_no_worker_gets_more_parts_than_its_memory_bears(slots: int, workers: int, part: int, most: int) -> None:
+    held, why = host_memory.borne(slots, workers, part, most)
+    each = -(-held // workers)
+    assert 1 <= held <= slots
+    assert each == 1 or each * part * host_memory.COPIES <= most
+    assert (held == slots and each * part * host_memory.COPIES <= most) == (not why)
+    if held < slots:
+        assert (held // workers + 1) * part * host_memory.COPIES > most, "no fewer than there must be"
 
 
 def test_gpu_follows_workers_and_refuses_more_than_there_are(monkeypatch: pytest.MonkeyPatch) -> None:
