@@ -19,6 +19,7 @@ from etl.planning.function import reference, sha256_of
 from etl.planning.params import Parameters, declared
 from etl.planning.schedule import Schedule
 from etl.transforms.base import Transform
+from etl.transforms.windows import Window
 from etl.transforms.checking.base import Check
 
 if TYPE_CHECKING:
@@ -269,9 +270,10 @@ def _prepare(owner: str, prepare: object, sink: object) -> tuple[Transform, ...]
     steps = tuple(prepare) if isinstance(prepare, Sequence) and not isinstance(prepare, str) else (prepare,)
     for one in steps:
         if not isinstance(one, Transform) or isinstance(one, type):
-            raise ConfigError(
-                f"{owner}: prepare has {_kind(one)}", hint='Write prepare=[FillNull("price", "mean"), …].'
-            )
+            hint = 'Write prepare=[FillNull("price", "mean"), …].'
+            if isinstance(one, Window):
+                hint = f"It looks at other rows: call it in the function, {type(one).__name__}(…)(frame)."
+            raise ConfigError(f"{owner}: prepare has {_kind(one)}", hint=hint)
     if not steps and isinstance(sink, Tensors) and sink.onnx:
         raise ConfigError(f"{owner}: onnx=True without prepare: there are no steps to export", hint="Leave it out.")
     return steps
