@@ -34,27 +34,22 @@ LOST: Final = 86
 _LOCK = threading.Lock()
 
 
-class Waiting:
-    """How long threads of this process waited for the device: when this grows, more fetchers no longer help."""
-
-    seconds: float = 0.0
-
-
 @contextmanager
-def alone(made: BackendName, /) -> Iterator[None]:
+def alone(made: BackendName, /) -> Iterator[float]:
     """The device for this thread alone, from import to pack; nothing for frames of pandas.
+
+    Gives the seconds that the thread waited for it: when they grow, more fetchers no longer help.
 
     Where the device failed for good, this process ends, so that its nanny starts a new one and the part is read again:
     whatever this process tried afterwards would fail.
     """
     if made == "pandas":
-        yield
+        yield 0.0
         return
     begun = time.monotonic()
     with _LOCK:
-        Waiting.seconds += time.monotonic() - begun
         try:
-            yield
+            yield time.monotonic() - begun
         except Exception as error:
             if gave_up(error):
                 os._exit(LOST)

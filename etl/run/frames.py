@@ -41,6 +41,7 @@ class Made:
         rows: Rows that the function gave; without one those that went in.
         left_out: Of these, rows that steps after the function left out.
         seconds: Of work of its own thread in the function: waiting for others makes none slow.
+        waited: Seconds until the device was free for this part.
         warnings: What the user should know, in sentences.
         tally: (column, what) → how often steps met it: NULL, a value that was never seen, one that was clipped.
         given_stats: Column that steps read → its values as they went into the first step.
@@ -50,6 +51,7 @@ class Made:
     rows: int = 0
     left_out: int = 0
     seconds: float = 0.0
+    waited: float = 0.0
     warnings: list[str] = field(default_factory=list)
     tally: dict[tuple[str, str], int] = field(default_factory=dict)
     given_stats: dict[str, Stats] = field(default_factory=dict)
@@ -89,17 +91,18 @@ def through(
             rows = Rows.of_batch(batch, plan.given, first=first, train=train, tally=made.tally)
             first += batch.num_rows
             seen.take(batch)
-            prepared = _prepared(plan, steps, rows).batch(plan.returns)
+            prepared = _prepared(plan, steps, rows, made).batch(plan.returns)
             made.left_out += batch.num_rows - prepared.num_rows
             yield prepared
         made.given_stats = seen.done()
 
 
-def _prepared(plan: Planned, steps: Steps, rows: Rows) -> Rows:
+def _prepared(plan: Planned, steps: Steps, rows: Rows, made: Made) -> Rows:
     """Steps that are the product's own: NumPy on the host, frames on a device."""
     if steps.backend == "pandas":
         return applied(plan, steps.figures, rows)
-    with alone(steps.backend):
+    with alone(steps.backend) as waited:
+        made.waited += waited
         return applied_to_frames(plan, steps.figures, rows, backend(steps.backend))
 
 
@@ -122,7 +125,8 @@ def _through(
     frames = backend(steps.backend)
     out: pa.Table | DeviceOutOfMemory
     try:
-        with alone(steps.backend):
+        with alone(steps.backend) as waited:
+            made.waited += waited
             out = _one_frame(table, steps, frames, ref, part, made)
     except BaseException as error:
         if not frames.out_of_memory(error):

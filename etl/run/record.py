@@ -188,6 +188,7 @@ def of_reading(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[str
             text = f"{one.name} ({one.source_type}) is read as the server's own text"
             found.append({"code": "read-as-text", "column": one.name, "text": text})
     found += _of_function(plan, results)
+    found += of_waiting(sum(r.device_waited for r in results), sum(r.seconds for r in results))
     seen = dict.fromkeys([*plan.facts.notes, *(w for r in results for w in r.warnings)])
     found += [{"code": "note", "text": text} for text in seen]
     return found
@@ -208,6 +209,20 @@ def _of_function(plan: JobPlan, results: Sequence[PartResult]) -> list[Mapping[s
         instead = "write expressions of whole columns, such as frame[mask] and frame.assign(c=frame.a * frame.b)"
         found.append({"code": "slow-function", "text": f"{text}{where}: {instead}"})
     return found
+
+
+def of_waiting(waited: float, seconds: float, /) -> list[Mapping[str, object]]:
+    """That parts waited for the device more than they fetched: more threads for each GPU would not help.
+
+    Args:
+        waited: Seconds, over all parts.
+        seconds: Of all parts, from their first byte to their last.
+    """
+    if waited <= SLOW_SECONDS or waited <= seconds / 2:
+        return []
+    share = f"parts waited {waited:.1f} s of {seconds:.1f} s for the device"
+    text = f"{share}: more GPUs would help, more threads_per_worker would not"
+    return [{"code": "device-wait", "count": round(waited), "text": text}]
 
 
 def summed(counts: Iterable[Mapping[str, int]], /) -> dict[str, int]:

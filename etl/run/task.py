@@ -81,6 +81,8 @@ class PartResult:
     """Rows that the function gave for those read; None without steps."""
     steps_seconds: float = 0.0
     """In the function of the steps."""
+    device_waited: float = 0.0
+    """Seconds until the device was free, within `seconds`."""
     steps_warnings: tuple[str, ...] = ()
     """Of the steps, in sentences."""
     prepared: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
@@ -153,6 +155,7 @@ def run_part(task: PartTask, /) -> PartResult:
         how=tally.how,
         rows_made=None if made is None else made.rows,
         steps_seconds=0.0 if made is None else made.seconds,
+        device_waited=0.0 if made is None else made.waited,
         steps_warnings=() if made is None else tuple(made.warnings),
         prepared={} if made is None else by_column(made.tally),
         dropped=dropped,

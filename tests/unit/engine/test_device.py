@@ -91,15 +91,16 @@ def test_a_row_larger_than_a_buffer_is_refused_by_its_size_and_the_buffer_comes_
     assert next(ring.pieces(pa.table({"t": ["short"]}))).num_rows == 1
 
 
-def test_one_thread_at_a_time_has_the_device_and_waiting_is_measured(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(device.Waiting, "seconds", 0.0)
+def test_one_thread_at_a_time_has_the_device_and_waiting_is_measured() -> None:
     inside, most, lock = 0, 0, threading.Lock()
+    waits: list[float] = []
     gate = threading.Event()
 
     def work() -> None:
         nonlocal inside, most
-        with device.alone("cudf"):
+        with device.alone("cudf") as waited:
             with lock:
+                waits.append(waited)
                 inside += 1
                 most = max(most, inside)
             gate.wait(0.05)
@@ -112,7 +113,9 @@ def test_one_thread_at_a_time_has_the_device_and_waiting_is_measured(monkeypatch
     for one in threads:
         one.join()
     assert most == 1
-    assert device.Waiting.seconds > 0.05
+    assert sum(waits) > 0.05
+    with device.alone("pandas") as waited:
+        assert waited == 0
 
 
 def test_an_error_in_the_device_section_lets_the_next_thread_in() -> None:
