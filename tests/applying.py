@@ -54,6 +54,11 @@ def huge(columns: Columns, valid: Columns) -> dict[str, Any]:
     return {"v": columns["v"] * 1e300}
 
 
+def ratio_passes(columns: Columns, valid: Columns) -> dict[str, Any]:
+    """Whether a price is below 125; what is absent is none."""
+    return {"passes": (columns["price"] < 125, valid["price"])}
+
+
 def nothing(columns: Columns, valid: Columns) -> None:
     """None."""
 

@@ -75,6 +75,10 @@ def report(results: Sequence[RunResult], /, *, warnings: bool = True) -> None:
             for one in results
         ],
     )
+    for one in results:
+        if one.checks:
+            passed = sum(bool(check["passed"]) for check in one.checks)
+            text(f"{passed} of {counted(len(one.checks), 'check')} passed")
     said: list[str] = []
     for one in results if warnings else ():
         for warning in one.warnings:
@@ -259,6 +263,8 @@ def plan(value: Mapping[str, Any], /) -> None:
     for one in value.get("prepare", ()):
         fitted = f", fitted in scan {one['scan']} of the train rows" if one["scan"] else ""
         text(f"prepare   {one['step']}{fitted}")
+    for one in value.get("checks", ()):
+        text(f"check     {check(one)}")
     for one in value["targets"]:
         text(f"writes    {one['target']} as {one['format']}, mode {one['mode']}{_in_order(one)}")
         if one["commit"]["text"]:
@@ -286,6 +292,12 @@ def plan(value: Mapping[str, Any], /) -> None:
         text()
         text(f"{one['index'] + 1}. {one['slice']}: about {count(one['rows'])} rows, {bytes_text(one['bytes'])}")
         text("   " + str(one["sql"]).replace("\n", "\n   "))
+
+
+def check(one: Mapping[str, Any], /) -> str:
+    """A check as plans show it."""
+    limit = "" if one["limit"] in (0, True) else f" {json.dumps(one['limit'], ensure_ascii=False)}"
+    return f"{one['name']}{limit}, {'ends the run' if one['severity'] == 'error' else 'warns'}"
 
 
 def _given(value: Mapping[str, Any]) -> str:

@@ -33,6 +33,7 @@ class Looked:
         problems: For which a run would end before it reads, in the order of a run.
         warnings: What means something else on the other engine, and what the plan warns of.
         schema: The columns that are published, where they are known.
+        checks: What must hold of their rows.
     """
 
     name: str
@@ -40,6 +41,7 @@ class Looked:
     problems: list[EtlError] = field(default_factory=list)
     warnings: list[str] = field(default_factory=list)
     schema: Any = ()
+    checks: Any = ()
 
     def to_json(self) -> dict[str, object]:
         """One object of `--json`."""
@@ -52,6 +54,7 @@ class Looked:
             "problems": problems,
             "warnings": self.warnings,
             "schema": self.schema,
+            "checks": list(self.checks),
         }
 
 
@@ -115,7 +118,7 @@ def _look(pipeline: Pipeline, given: Mapping[str, str]) -> Looked:
     except EtlError as error:
         looked.problems.append(error)
         return looked
-    looked.schema = plan["schema"]
+    looked.schema, looked.checks = plan["schema"], plan.get("checks", ())
     return looked
 
 
@@ -147,6 +150,8 @@ def _unreadable(bound: Bound) -> list[EtlError]:
 def _tell(looked: Looked) -> None:
     state = "failed" if looked.problems else f"valid, {output.counted(len(looked.schema), 'column')}"
     output.text(f"{looked.name}: {state}{f' ({looked.file})' if looked.file else ''}")
+    for check in looked.checks:
+        output.text(f"  check    {output.check(check)}")
     for problem in looked.problems:
         output.text(f"  problem  {' '.join(str(problem).split())}")
     for warning in looked.warnings:

@@ -14,6 +14,7 @@ from etl.core.errors import ConfigError, EtlError
 from etl.planning.jobs import Job
 from etl.run import explain, fitting, runner, whole
 from etl.tensors.operations import vacuum
+from etl.transforms.checking.base import told
 
 if TYPE_CHECKING:
     from etl.planning.binding import Bound
@@ -87,6 +88,12 @@ def plan_pipeline(bound: Bound, /, *, engine: str = "auto", workers: int | None 
     Raises:
         EtlError: What a run would refuse before it reads.
     """
+    plan = _plan(bound, engine, workers)
+    asked = bound.pipeline.checks
+    return plan | {"checks": [told(one) for one in asked]} if asked else plan
+
+
+def _plan(bound: Bound, engine: str, workers: int | None) -> dict[str, object]:
     if is_whole(bound):
         return whole.plan(bound, engine=engine, workers=workers)
     job, prepare = one_job(bound), bound.pipeline.prepare

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Literal, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeAlias
 
 from etl.core.errors import CheckFailed
 
@@ -31,15 +31,15 @@ class Ending:
         rows: Of this run.
         last: Rows of the version before: those that it brought where rows are appended, else all; None: there is none.
         now: The moment, in UTC.
-        columns: `columns[]` of this run's rows.
-        before: `columns[]` of the version before; None: there is none.
+        document: Of the manifest: `columns`, `given` and `fit` of this run's rows.
+        before: The manifest of the version before; None: there is none.
     """
 
     rows: int
     last: int | None
     now: datetime
-    columns: Sequence[Mapping[str, object]] = ()
-    before: Sequence[Mapping[str, object]] | None = None
+    document: Mapping[str, Any] = field(default_factory=dict)
+    before: Mapping[str, Any] | None = None
 
 
 @dataclass(frozen=True, slots=True)

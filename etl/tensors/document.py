@@ -72,6 +72,12 @@ class Making:
         said = {} if self.fit is None else self.fit.columns
         return [self._by_split({**one, **said.get(str(one["name"]), {})}) for one in found]
 
+    def described(self) -> dict[str, object]:
+        """Of the manifest what tells the values of this run's rows: `columns`, `given`, `fit`."""
+        columns = self.columns()
+        fit = None if self.fit is None else dict(self.fit.entry)
+        return {"columns": columns, "given": given_json(self.requires.given, columns), "fit": fit}
+
     def _by_split(self, column: dict[str, object]) -> dict[str, object]:
         """The column, and how often its reserved ids are in each split."""
         category = column.get("category")

@@ -402,14 +402,15 @@ class DatasetSession:
 
     def _ending(self, making: Making, live: Manifest | None, now: float) -> Ending:
         """What checks are told when all rows are there."""
-        rows, columns = sum(one.rows for one in making.staged), making.columns()
+        rows = sum(one.rows for one in making.staged)
+        document = making.described()
         moment = datetime.fromtimestamp(now, UTC)
         if live is None:
-            return Ending(rows, None, moment, columns)
+            return Ending(rows, None, moment, document)
         last = live.rows
         if self.mode == "append":
             last = sum(file.rows for file in live.files if file.added_in_version == live.version)
-        return Ending(rows, last, moment, columns, live.columns)
+        return Ending(rows, last, moment, document, live.document)
 
     def leave(self) -> None:
         """Leave what was staged to a run that takes it up; may be called twice."""

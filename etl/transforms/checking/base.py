@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, get_args, runti
 
 import numpy as np
 
-from etl.core.errors import ConfigError
+from etl.core.errors import ConfigError, SchemaError
 from etl.tensors.checking import SAMPLE, Severity, Verdict
 from etl.transforms.host import Rows
 
@@ -133,6 +133,20 @@ def offending(states: Sequence[Mapping[str, Any]], /) -> tuple[int, int, tuple[M
     return sum(s["rows"] for s in states), sum(s["bad"] for s in states), tuple(sample[:SAMPLE])
 
 
+def outside(inside: NDArray[np.bool_], seen: Seen, column: str, /) -> NDArray[np.bool_] | None:
+    """The rows that a condition is not true of, but for NULL."""
+    if inside.all():
+        return None
+    values = seen.rows[column]
+    return ~inside & values.present if values.nulls else ~inside
+
+
+def none_of(states: Sequence[Mapping[str, Any]], what: str, /) -> Finding:
+    """That no row offends."""
+    rows, bad, sample = offending(states)
+    return Finding(not bad, bad, f"{bad} of {rows} rows {what}", bad, sample)
+
+
 def key_of(seen: Seen, keys: Sequence[str], part: int, first: int, row: int, /) -> dict[str, object]:
     """How a row is named: by its keys, else by its part and its number in it, from 1."""
     if not keys:
@@ -157,7 +171,13 @@ def severity_of(value: object, owner: str, /) -> None:
 
 def title(check: Check, /) -> str:
     """The check with its columns."""
-    return f"{check.kind}({', '.join(check.reads)})" if check.reads else check.kind
+    name = getattr(check, "name", check.kind)
+    return f"{name}({', '.join(check.reads)})" if check.reads else name
+
+
+def told(check: Check, /) -> dict[str, object]:
+    """A check as a plan shows it."""
+    return {"name": title(check), "severity": check.severity, "limit": check.limit}
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,13 +190,14 @@ class Checks:
         """Refuse columns that a check cannot be of.
 
         Raises:
-            ConfigError: A column is not there, or of another type; the check is named.
+            ConfigError: A column is of another type; the check is named.
+            SchemaError: A column is not there.
         """
         for check in self.checks:
             try:
                 schema.require(*check.reads)
                 check.refuse(schema)
-            except ConfigError as error:
+            except (ConfigError, SchemaError) as error:
                 raise error.at(f"check {title(check)}") from error
 
     def watch(self, schema: Schema, keys: Sequence[str], part: int, /) -> Watching:

@@ -10,7 +10,7 @@ import numpy as np
 from etl.core.errors import ConfigError
 from etl.tensors.views import valid_of
 from etl.transforms.base import listed
-from etl.transforms.checking.base import Finding, Offending, json_of, offending, severity_of
+from etl.transforms.checking.base import Offending, json_of, none_of, outside, severity_of
 from etl.transforms.filters import Filter, holds
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from etl.core.schema import Schema
     from etl.tensors.checking import Ending, Severity
-    from etl.transforms.checking.base import Seen
+    from etl.transforms.checking.base import Finding, Seen
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,20 +133,6 @@ class InRange:
         ends = [f"below {_json(self.least)}" if self.least is not None else ""]
         ends.append(f"above {_json(self.most)}" if self.most is not None else "")
         return none_of(states, f"are {' or '.join(filter(None, ends))}")
-
-
-def outside(inside: NDArray[np.bool_], seen: Seen, column: str, /) -> NDArray[np.bool_] | None:
-    """The rows that a condition is not true of, but for NULL."""
-    if inside.all():
-        return None
-    values = seen.rows[column]
-    return ~inside & values.present if values.nulls else ~inside
-
-
-def none_of(states: Sequence[Mapping[str, Any]], what: str, /) -> Finding:
-    """That no row offends."""
-    rows, bad, sample = offending(states)
-    return Finding(not bad, bad, f"{bad} of {rows} rows {what}", bad, sample)
 
 
 def _json(value: object) -> object:
