@@ -19,8 +19,8 @@ from etl.planning.function import reference, sha256_of
 from etl.planning.params import Parameters, declared
 from etl.planning.schedule import Schedule
 from etl.transforms.base import Transform
-from etl.transforms.windows import Window
 from etl.transforms.checking.base import Check
+from etl.transforms.windows import Window
 
 if TYPE_CHECKING:
     from collections.abc import Callable
