@@ -137,7 +137,7 @@ class EngineError(EtlError):
 
 
 class WorkerLost(EngineError):
-    """A worker died with a part in hand: the part is run again on another."""
+    """A worker died with a part in hand: the part is run again, as two halves where it was a frame."""
 
     code = "worker_lost"
     retry = "transient"
