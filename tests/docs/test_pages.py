@@ -27,7 +27,7 @@ DEMO = "cuetl demo --to shop\n"
 PAGES = (
     *("how-to/numpy.md", "how-to/versions.md", "how-to/formats.md", "how-to/order.md", "how-to/pipelines.md"),
     *("how-to/prepare.md", "how-to/drift.md", "how-to/serving.md", "how-to/onnx.md", "how-to/churn.md"),
-    *("how-to/windows.md",),
+    *("how-to/windows.md", "how-to/checks.md"),
 )
 FRAMEWORK_PAGES = {
     "tutorial/database-to-model.md": ("torch",),
