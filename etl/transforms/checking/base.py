@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, cast, get_args, runtime_checkable
 
 import numpy as np
+import pyarrow as pa
 
 from etl.core.errors import ConfigError, SchemaError
 from etl.tensors.checking import SAMPLE, Severity, Verdict
+from etl.tensors.views import shown
 from etl.transforms.host import Rows
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    import pyarrow as pa
     from numpy.typing import NDArray
 
     from etl.core.schema import Schema
@@ -151,11 +153,22 @@ def key_of(seen: Seen, keys: Sequence[str], part: int, first: int, row: int, /) 
     """How a row is named: by its keys, else by its part and its number in it, from 1."""
     if not keys:
         return {"part": part, "row": first + row + 1}
-    return {name: json_of(seen.column(name)[row].as_py()) for name in keys}
+    return {name: value_at(seen.column(name), row) for name in keys}
+
+
+def value_at(column: Any, row: int, /) -> object:
+    """A value of an Arrow array as JSON has it; stores have moments that Python has not."""
+    if not column[row].is_valid:
+        return None
+    kind = column.type
+    whole = pa.types.is_timestamp(kind) or pa.types.is_date(kind) or pa.types.is_duration(kind)
+    return shown(column, row) if whole else json_of(column[row].as_py())
 
 
 def json_of(value: object, /) -> object:
     """A value as JSON has it; whatever has no form is its text."""
+    if isinstance(value, float):
+        return value if math.isfinite(value) else str(value)
     return value if value is None or isinstance(value, bool | int | str) else str(value)
 
 

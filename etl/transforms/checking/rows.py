@@ -102,7 +102,7 @@ class InRange:
     @property
     def limit(self) -> object:
         """The ends."""
-        return {"min": _json(self.least), "max": _json(self.most)}
+        return {"min": json_of(self.least), "max": json_of(self.most)}
 
     def _conditions(self) -> list[Filter]:
         ends: list[Filter] = []
@@ -130,10 +130,6 @@ class InRange:
     def found(self, states: Sequence[Mapping[str, Any]], ending: Ending, /) -> Finding:
         """How many."""
         del ending
-        ends = [f"below {_json(self.least)}" if self.least is not None else ""]
-        ends.append(f"above {_json(self.most)}" if self.most is not None else "")
+        ends = [f"below {json_of(self.least)}" if self.least is not None else ""]
+        ends.append(f"above {json_of(self.most)}" if self.most is not None else "")
         return none_of(states, f"are {' or '.join(filter(None, ends))}")
-
-
-def _json(value: object) -> object:
-    return value if isinstance(value, float) else json_of(value)

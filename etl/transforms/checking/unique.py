@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from etl.core.errors import DataError
 from etl.tensors.checking import SAMPLE
 from etl.transforms.base import listed
-from etl.transforms.checking.base import Finding, json_of, severity_of
+from etl.transforms.checking.base import Finding, severity_of, value_at
 from etl.transforms.counts import COMPACT, key_type, keys_of
 
 if TYPE_CHECKING:
@@ -83,7 +83,8 @@ class Unique:
         twice = counted.filter(pc.greater(counted.column(_COUNT), pa.scalar(1, pa.int64())))
         rows = pc.sum(twice.column(_COUNT)).as_py() or 0
         first = twice.sort_by([(name, "ascending") for name in self.columns]).slice(0, SAMPLE)
-        sample = tuple({n: json_of(v) for n, v in one.items() if n != _COUNT} for one in first.to_pylist())
+        keys = {name: first.column(name).combine_chunks() for name in self.columns}
+        sample = tuple({name: value_at(one, row) for name, one in keys.items()} for row in range(first.num_rows))
         said = f"{rows} rows share {twice.num_rows} keys"
         return Finding(not rows, rows, said, rows, sample)
 

@@ -34,6 +34,11 @@ _EXACT: Final = Context(prec=2000)
 _SHOWN: Final = Context(prec=40)
 _HALF: Final = 26
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_TICK: Final = timedelta(microseconds=1)
+_UNITS: Final = {"day": (86_400_000_000, 1), "s": (1_000_000, 1), "ms": (1000, 1), "us": (1, 1), "ns": (1, 1000)}
+"""Microseconds in so many of a unit."""
+
 
 class Nothing:
     """Observes nothing: what is asked is known at the end anyway."""
@@ -173,7 +178,8 @@ class NullRate:
     def __post_init__(self) -> None:
         listed(self.column, self.kind)
         severity_of(self.severity, self.kind)
-        if not 0 <= self.most <= 1:
+        share: object = self.most
+        if not isinstance(share, int | float) or not 0 <= share <= 1:
             raise ConfigError(
                 f"null_rate({self.column!r}): the share is {self.most!r}", hint="It is a number from 0 to 1."
             )
@@ -232,7 +238,8 @@ class Freshness:
     def __post_init__(self) -> None:
         listed(self.column, self.kind)
         severity_of(self.severity, self.kind)
-        if self.within < timedelta():
+        span: object = self.within
+        if not isinstance(span, timedelta) or span < timedelta():
             raise ConfigError(
                 f"freshness({self.column!r}): the span is {self.within!r}", hint="Give a timedelta(hours=24)."
             )
@@ -268,8 +275,9 @@ class Freshness:
         newest = max((one["newest"] for one in states if one["newest"] is not None), default=None)
         if newest is None:
             return Finding(passed=False, observed=None, said="there is no moment in it")
-        said = f"the newest is {newest.isoformat()}, older than {self.within} at {now.isoformat(timespec='seconds')}"
-        return Finding(newest >= now - self.within, newest.isoformat(), said)
+        text = _moment(newest)
+        said = f"the newest is {text}, older than {self.within} at {now.isoformat(timespec='seconds')}"
+        return Finding(newest >= (now - _EPOCH - self.within) // _TICK, text, said)
 
 
 class Newest:
@@ -277,20 +285,28 @@ class Newest:
 
     def __init__(self, column: str, /) -> None:
         self._column = column
-        self._newest: datetime | None = None
+        self._newest: int | None = None
 
     def take(self, seen: Seen, /) -> None:
         """The next rows."""
         column = seen.column(self._column)
-        kind = pa.timestamp("us", getattr(column.type, "tz", None) and "UTC")
-        found = pc.max(column.cast(kind, safe=False)).as_py()
+        found = pc.max(column.view(pa.int32() if pa.types.is_date32(column.type) else pa.int64())).as_py()
         if found is not None:
-            moment = found.replace(tzinfo=UTC)
+            # In Python: a date or a second of a store may lie beyond the microseconds of int64.
+            many, one = _UNITS[getattr(column.type, "unit", "day" if pa.types.is_date32(column.type) else "ms")]
+            moment = found * many // one
             self._newest = moment if self._newest is None else max(self._newest, moment)
 
     def state(self) -> Mapping[str, Any]:
-        """It, in UTC."""
+        """It, in microseconds since 1970, UTC."""
         return {"newest": self._newest}
+
+
+def _moment(ticks: int) -> str:
+    try:
+        return (_EPOCH + ticks * _TICK).isoformat()
+    except OverflowError:
+        return f"{ticks} microseconds after 1970"
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 import pickle
 from collections import Counter
 from datetime import UTC, datetime, timedelta
@@ -9,6 +11,7 @@ from decimal import Decimal
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -172,6 +175,29 @@ def test_the_newest_moment_is_held_to_the_clock_that_is_given() -> None:
     assert not both(checks.freshness("t", day), table(t=pa.nulls(2, pa.date32()))).passed
 
 
+def test_moments_that_python_has_not_are_compared_and_told() -> None:
+    day = timedelta(days=1)
+    for column in (
+        pa.array([2**58, None, 5], pa.timestamp("us")),
+        pa.array([2**58, None, 5], pa.timestamp("s")),
+        pa.array([2**31 - 1, None, 5], pa.date32()),
+    ):
+        found = both(checks.freshness("t", day), table(t=column))
+        assert found.passed
+        assert str(found.observed).endswith(" microseconds after 1970")
+    far = pa.array([2**58, 2**58, 5], pa.timestamp("us"))
+    assert both(checks.unique("t"), table(t=far)).rows == 2
+    found = judged(checks.not_null("a"), table(a=pa.nulls(3, pa.int8()), t=far), keys=["t"])
+    expected = [str(np.datetime64(ticks, "us")).replace("T", " ") for ticks in (2**58, 2**58, 5)]
+    assert [one["t"] for one in found.sample] == expected
+
+
+def test_an_infinite_end_has_a_form_in_the_manifest() -> None:
+    found = both(checks.in_range("a", -math.inf, 1.5), table(a=pa.array([1.0, 2.0])))
+    assert found.rows == 1
+    assert json.loads(json.dumps(found.as_json(), allow_nan=False))["limit"] == {"min": "-inf", "max": 1.5}
+
+
 def test_sums_are_exact_where_int64_and_float64_are_not() -> None:
     most = 2**63 - 1
     rows = table(a=pa.array([most, most, most], pa.int64()), d=pa.array([Decimal("9" * 38)] * 3, pa.decimal128(38)))
@@ -225,14 +251,16 @@ def test_columns_that_a_check_cannot_be_of_are_refused_by_the_schema(check: Chec
         lambda: checks.null_rate("a", 2),
         lambda: checks.matches("a", "("),
         lambda: checks.matches("a", r"(a)\1"),
+        lambda: checks.null_rate("a", "x"),  # type: ignore[arg-type]
         lambda: checks.freshness("a", -timedelta(1)),
+        lambda: checks.freshness("a", 24),  # type: ignore[arg-type]
         lambda: checks.not_null([]),
         lambda: checks.not_null("a", severity="fatal"),  # type: ignore[arg-type]
         lambda: checks.accepted_values("a", [None]),
         checks.drift,
         lambda: checks.custom(lambda *given: given, "a"),
     ],
-    ids=range(13),
+    ids=range(15),
 )
 def test_arguments_that_mean_nothing_are_refused_at_once(make: Any) -> None:
     with pytest.raises(ConfigError):
