@@ -227,6 +227,7 @@ class Definition:
     rowwise: bool
     prepare: Sequence[Transform]
     checks: Sequence[Check]
+    contract: Mapping[str, object] | None
     schedule: Schedule | Sequence[Schedule] | None
     params: Mapping[str, object] | None
     retries: int
@@ -291,6 +292,7 @@ class Definition:
             rowwise=self.rowwise,
             prepare=self.prepare,
             checks=self.checks,
+            contract=self.contract,
             schedule=self.schedule,
             params=self.params,
             retries=self.retries,
@@ -307,6 +309,7 @@ def pipeline(
     rowwise: bool = False,
     prepare: Sequence[Transform] = (),
     checks: Sequence[Check] = (),
+    contract: Mapping[str, object] | None = None,
     schedule: Schedule | Sequence[Schedule] | None = None,
     params: Mapping[str, object] | None = None,
     retries: int = 3,
@@ -323,6 +326,8 @@ def pipeline(
         rowwise: Call the function once per partition with a plain frame; else once, with Dask collections.
         prepare: Steps of `etl.transforms` after it, in order: fitted on the split `train`, saved with the dataset.
         checks: Of `etl.checks`: what must hold of the rows after all of it, before anybody can see them.
+        contract: `{"columns": …, "data_type": …}`, each "evolve" or "freeze": whether a new version may have new
+            columns, and wider types; `"schema": {"id": "int64"}` stands for the version before.
         schedule: `cron(…)`, `every(…)`, `after(…)`, or a list of them; kept for a service.
         params: Name → type, (type, default) or a default: `:name` in queries, `{name}` in the target.
         retries: More tries of a partition after its first, up to 100.
@@ -332,7 +337,7 @@ def pipeline(
         ConfigError: Something is wrong; of a decorator when it is put on the function.
     """
     made = Definition(
-        name, sources, sink, rowwise, prepare, checks, schedule, params, retries, cpu_fallback, where_called()
+        name, sources, sink, rowwise, prepare, checks, contract, schedule, params, retries, cpu_fallback, where_called()
     )
     if name is not None and len(sources) == 1 and not rowwise:
         made.pipeline  # noqa: B018 - what is wrong is said where it stands

@@ -75,8 +75,7 @@ def bind(pipeline: Pipeline, params: Mapping[str, object], run_id: str, /) -> Bo
         readings[name] = read
     target = filled(pipeline.sink.to, values, pipeline.params, owner)
     write = writing(pipeline.sink, target, pipeline.name, _special(pipeline))
-    if pipeline.checks:
-        write = replace(write, checks=Checks(pipeline.checks))
+    write = replace(write, checks=Checks(pipeline.checks) if pipeline.checks else None, contract=pipeline.contract)
     steps = None if pipeline.function is None else Steps(pipeline.function, cpu_fallback=pipeline.cpu_fallback)
     return Bound(pipeline, values, readings, write, steps, run_id)
 

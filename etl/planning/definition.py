@@ -18,6 +18,7 @@ from etl.planning.endpoints import SQL, Parquet, Read, Tensors, sql_params
 from etl.planning.function import reference, sha256_of
 from etl.planning.params import Parameters, declared
 from etl.planning.schedule import Schedule
+from etl.tensors.keeping import contract_of
 from etl.transforms.base import Transform
 from etl.transforms.checking.base import Check
 from etl.transforms.windows import Window
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from etl.planning.binding import Bound
     from etl.planning.endpoints import SinkWish, SourceWish
     from etl.planning.function import FunctionRef
+    from etl.tensors.keeping import Contract
 
 MOST_RETRIES = 100
 _SOURCES = (SQL, Read, MemorySource, pa.Table)
@@ -47,6 +49,7 @@ class Pipeline:
         rowwise: The function is called once per partition with a plain frame; else once, with Dask collections.
         prepare: Steps after the function, fitted on the train rows.
         checks: What must hold of the rows after them.
+        contract: Which columns may come after those of the version before.
         params: What a run must or may be given.
         schedule: When it is due, for a service.
         retries: More tries of a part after its first.
@@ -63,6 +66,7 @@ class Pipeline:
     rowwise: bool = False
     prepare: tuple[Transform, ...] = ()
     checks: tuple[Check, ...] = ()
+    contract: Contract | None = None
     params: Parameters = field(default_factory=Parameters)
     schedule: tuple[Schedule, ...] = ()
     retries: int = 3
@@ -92,6 +96,7 @@ def define(
     rowwise: bool = False,
     prepare: Sequence[Transform] = (),
     checks: Sequence[Check] = (),
+    contract: Mapping[str, object] | None = None,
     schedule: Schedule | Sequence[Schedule] | None = None,
     params: Mapping[str, object] | None = None,
     retries: int = 3,
@@ -108,6 +113,7 @@ def define(
         rowwise: Whether it is called once per partition.
         prepare: Steps after it.
         checks: What must hold of the rows.
+        contract: Which columns may come after those of the version before.
         schedule: When it is due.
         params: Name → type, (type, default) or a default.
         retries: More tries of a part.
@@ -153,6 +159,7 @@ def define(
         rowwise,
         _prepare(owner, prepare, sink),
         _checks(owner, checks),
+        contract_of(contract, owner),
         typed,
         _schedules(owner, schedule),
         retries,

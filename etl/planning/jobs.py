@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from etl.planning.steps import Steps
     from etl.tensors.checking import RowChecks
     from etl.tensors.fits import SavedFit
+    from etl.tensors.keeping import Contract
     from etl.tensors.options import Format, WriteOptions
 
 
@@ -48,7 +49,8 @@ class Reading:
 class Write:
     """One dataset to publish at `target` in `format`; with a `sink`, rows that go there and are no dataset.
 
-    `fit`: what the rows are prepared with, to be saved with the dataset. `checks`: what must hold of them. `keep`: how
+    `fit`: what the rows are prepared with, to be saved with the dataset. `checks`: what must hold of them,
+    `contract`: of their columns. `keep`: how
     many versions keep their data once this one is published; None: all.
     """
 
@@ -59,6 +61,7 @@ class Write:
     sink: Sink | None = None
     fit: SavedFit | None = None
     checks: RowChecks | None = None
+    contract: Contract | None = None
     keep: int | None = None
 
 

@@ -55,7 +55,9 @@ def plan(
             if check is not None:
                 check(one)
             for write in (w for w in one.job.writes if w.sink is None):
-                dataset = DatasetSink(write.target, write.format, write.options, write.fit, write.checks)
+                dataset = DatasetSink(
+                    write.target, write.format, write.options, write.fit, write.checks, write.contract
+                )
                 dataset.check(one.written, write.mode)
         choice = choice_for(plans, engine, workers)
         return [_shown(one, at, choice) for one in plans]

@@ -69,7 +69,7 @@ def check(bound: Bound, made: Schema, /) -> Schema:
         write, expects = replace(write, fit=fit), steps.expects
     if expects is not None:
         check_expected(expects, made)
-    dataset = DatasetSink(write.target, write.format, write.options, write.fit, write.checks)
+    dataset = DatasetSink(write.target, write.format, write.options, write.fit, write.checks, write.contract)
     dataset.check(returns, write.mode)
     check_model(dataset, plan)
     return returns
@@ -178,7 +178,7 @@ def published(
 
 def _observing(bound: Bound) -> ObserveSink:
     write = bound.write
-    dataset = DatasetSink(write.target, write.format, write.options, checks=write.checks)
+    dataset = DatasetSink(write.target, write.format, write.options, checks=write.checks, contract=write.contract)
     return ObserveSink(bound.pipeline.prepare, dataset, write.mode)
 
 

@@ -459,6 +459,7 @@ def _sink(write: Write, gathered: int) -> Sink:
         replace(options, row_group_bytes=min(options.row_group_bytes, gathered)),
         write.fit,
         write.checks,
+        write.contract,
     )
 
 

@@ -48,6 +48,7 @@ if TYPE_CHECKING:
     from etl.tensors.cast import CastCount
     from etl.tensors.checking import RowChecks
     from etl.tensors.fits import SavedFit
+    from etl.tensors.keeping import Contract
     from etl.tensors.options import Format
     from etl.tensors.places import Target
 
@@ -83,6 +84,7 @@ class DatasetSink:
         options: The writing flags.
         fit: What the rows were prepared with; None: nothing was fitted.
         checks: What must hold of the rows; None: nothing is asked.
+        contract: Which columns may come after those of the version before; None: any.
     """
 
     target: str | Place
@@ -90,6 +92,7 @@ class DatasetSink:
     options: WriteOptions = field(default_factory=WriteOptions)
     fit: SavedFit | None = None
     checks: RowChecks | None = None
+    contract: Contract | None = None
 
     def __post_init__(self) -> None:
         if self.format not in FORMATS:
@@ -154,6 +157,9 @@ class DatasetSink:
             split = splitting(options, schema)
         how = ordering(options, schema, written_columns(plan))
         live = check_target(path, mode)
+        if self.contract is not None:
+            fields = list({c.field.name: c.field for c in plan.columns}.values())
+            self.contract.hold(fields, None if live is None else live.columns, self.format, str(path))
         if live is not None and mode == "append":
             check_fit(live, self.fit, path)
             check_append(live, self.format, plan, split, options, path)

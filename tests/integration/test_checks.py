@@ -11,7 +11,7 @@ import pytest
 
 from connectors.memory import MemorySource
 from etl import Parquet, Read, Tensors, checks, pipeline
-from etl.core.errors import CheckFailed, SchemaError
+from etl.core.errors import CheckFailed, ConfigError, SchemaError
 from etl.transforms import FillNull, Standardize
 from tests.applying import ratio_passes
 from tests.command import cuetl
@@ -181,3 +181,56 @@ def test_the_command_ends_with_4_and_shows_checks(shop: str, tmp_path: Path) -> 
     warned = cuetl("run", str(file), cwd=tmp_path)
     assert warned.code == 0
     assert "warning: not_null(price)" in warned.err
+
+
+def held(to: Path, table: pa.Table, contract: dict[str, Any] | None, **more: Any) -> None:
+    sink = Parquet(str(to), **more)
+    pipeline(name="held", sources={"rows": table}, sink=sink, contract=contract).run()
+
+
+OLD = pa.table({"a": pa.array([1], pa.int32()), "b": pa.array(["x"])})
+NEW = OLD.append_column("c", pa.array([1.5]))
+
+
+@pytest.mark.parametrize(
+    ("table", "contract", "said"),
+    [
+        (OLD, {"columns": "freeze"}, ""),
+        (NEW, {}, ""),
+        (NEW, {"columns": "evolve"}, ""),
+        (NEW, {"columns": "freeze"}, r"c is new \(double\)"),
+        (OLD.select(["a"]), {}, ""),
+        (OLD.select(["a"]), {"columns": "freeze"}, r"b \(string\) is missing"),
+        (OLD.set_column(0, "a", pa.array([1], pa.int64())), {}, "a was int32 and is int64"),
+        (OLD.set_column(0, "a", pa.array([1], pa.int64())), {"data_type": "evolve"}, ""),
+        (OLD.set_column(0, "a", pa.array([1], pa.int16())), {"data_type": "evolve"}, "a was int32 and is int16"),
+        (OLD.set_column(0, "a", pa.array([1], pa.decimal128(10))), {"data_type": "evolve"}, ""),
+        (OLD.set_column(0, "a", pa.array([1], pa.decimal128(9))), {"data_type": "evolve"}, "a was int32"),
+        (OLD.set_column(0, "a", pa.array(["1"])), {"data_type": "evolve"}, "a was int32 and is string"),
+        (OLD, {"schema": {"a": "int32", "b": "string"}, "columns": "freeze"}, ""),
+        (OLD, {"schema": {"a": "int32"}, "columns": "freeze"}, "b is new"),
+        (OLD, {"schema": {"a": "int32", "d": "date32"}}, "d .* is missing"),
+    ],
+    ids=range(15),
+)
+def test_a_contract_is_held_before_a_row_is_read(
+    table: pa.Table, contract: dict[str, Any], said: str, tmp_path: Path
+) -> None:
+    held(tmp_path / "out", OLD, None)
+    if not said:
+        held(tmp_path / "out", table, contract)
+        return
+    with pytest.raises(SchemaError, match=said) as told:
+        held(tmp_path / "out", table, contract)
+    assert told.value.exit_code == 4
+    assert manifest(tmp_path / "out")["version"] == 1
+
+
+@pytest.mark.parametrize(
+    "contract",
+    [{"column": "freeze"}, {"columns": "frozen"}, {"columns": "discard_row"}, {"schema": {"a": "integer32"}}, "freeze"],
+    ids=range(5),
+)
+def test_a_contract_of_unknown_words_is_refused(contract: Any, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="pipeline held: contract"):
+        held(tmp_path / "out", OLD, contract)
