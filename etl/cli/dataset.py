@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from etl.cli import output, process
 from etl.tensors import erase as erasure
@@ -86,12 +86,20 @@ def show(path: str, /, *, version: int | None, html: Path | None, as_json: bool,
                 output.text(f"step {number}: {step}")
     chain = found.history()
     output.text("versions: " + ", ".join(f"{one.version} ({one.document.get('operation')})" for one in chain))
+    for check in _data_checks(found.manifest):
+        output.text(f"check {output.check(check)}: {'passed' if check['passed'] else 'failed'}")
     warned = summary.get("warnings")
     for warning in [w for w in warned if isinstance(w, dict)] if isinstance(warned, list) else []:
         output.text(f"warning: {warning.get('text')}")
     if summary.get("reading"):
         output.text()
         output.text(f"To read it:\n\n{summary['reading']}")
+
+
+def _data_checks(manifest: Manifest) -> list[Mapping[str, Any]]:
+    """What came of the checks of the pipeline that made the version; those that every version passes are left out."""
+    listed = cast("list[Mapping[str, Any]]", manifest.document.get("checks") or [])
+    return [one for one in listed if "severity" in one]
 
 
 def _prepared(found: Dataset) -> Prepared:

@@ -9,12 +9,15 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from etl import Parquet, checks, pipeline
 from etl.cli import main
 from tests.command import Done, one_paragraph
 from tests.datasets import export
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from etl.transforms.checking.base import Check
 
 
 @pytest.fixture
@@ -25,10 +28,10 @@ def home(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def show(home: Path, *flags: str) -> Done:
+def show(home: Path, *flags: str, path: str = "out") -> Done:
     out, err = io.StringIO(), io.StringIO()
     with contextlib.chdir(home), contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
-        code = main.run(["dataset", "show", "out", *flags])
+        code = main.run(["dataset", "show", path, *flags])
     return Done(code, out.getvalue(), err.getvalue())
 
 
@@ -46,6 +49,18 @@ def test_values_lineage_and_versions_are_shown(home: Path) -> None:
 def test_an_older_version_is_shown(home: Path) -> None:
     assert "rows: 4" in show(home, "--version", "1").out.splitlines()
     assert "version 9" in one_paragraph(show(home, "--version", "9").err)
+
+
+def test_data_checks_are_shown(home: Path) -> None:
+    asked: list[Check] = [checks.row_count(3), checks.not_null("n", severity="warn")]
+    rows = pa.table({"n": pa.array([1, None, 3])})
+    pipeline(name="made", sources={"rows": rows}, sink=Parquet(str(home / "made")), checks=asked).run()
+    lines = show(home, path="made").out.splitlines()
+    assert [line for line in lines if line.startswith("check ")] == [
+        'check row_count {"max": null, "min": 3}, ends the run: passed',
+        "check not_null(n), warns: failed",
+    ]
+    assert not [line for line in show(home).out.splitlines() if line.startswith("check ")]
 
 
 def test_the_page_is_written(home: Path) -> None:
