@@ -28,7 +28,7 @@ SECRET = "Kn4ry#w:r/d%?9"
 FIELDS = {
     *("run_id", "status", "target", "format", "version", "rows"),
     *("bytes", "partitions", "engine", "seconds", "columns", "warnings"),
-    *("rows_read", "rows_dropped", "rows_added"),
+    *("rows_read", "rows_dropped", "rows_added", "checks"),
 }
 
 

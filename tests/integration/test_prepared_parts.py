@@ -72,7 +72,7 @@ def numbers(folder: Path, place: int) -> dict[str, dict[str, float]]:
         column: {
             n: float.fromhex(v["float"]) if "float" in v else float(v["int"])
             for n, v in found.items()
-            if isinstance(v, dict)
+            if isinstance(v, dict) and v.keys() & {"float", "int"}
         }
         for column, found in figures.items()
     }

@@ -12,7 +12,7 @@ from etl.transforms import KINDS, kind_of
 from etl.transforms.base import Transform
 
 
-@pytest.mark.parametrize("name", transforms.__all__)
+@pytest.mark.parametrize("name", sorted(KINDS.values()))
 def test_a_step_is_a_frozen_value_with_a_kind_of_its_name(name: str) -> None:
     step: Any = getattr(transforms, name)
     assert dataclasses.is_dataclass(step)
@@ -25,6 +25,14 @@ def test_a_step_is_a_frozen_value_with_a_kind_of_its_name(name: str) -> None:
     assert all(one.init for one in dataclasses.fields(step)), "an argument that is not given cannot be saved"
     assert issubclass(step, object)
     assert Transform.__name__ not in [base.__name__ for base in step.__mro__], "contracts are met by shape"
+
+
+@pytest.mark.parametrize("name", sorted({*transforms.__all__} - {*KINDS.values()}))
+def test_what_looks_at_other_rows_is_a_frozen_value_that_a_function_calls(name: str) -> None:
+    window: Any = getattr(transforms, name)
+    assert window.__dataclass_params__.frozen
+    assert "__call__" in vars(window)
+    assert name in ("AsOf", "Lag", "Rolling")
 
 
 def test_kinds_are_words_with_underscores() -> None:
