@@ -324,11 +324,12 @@ class _Execution:
             sessions.append(opened)
             for sink, write in zip(row, plan.job.writes, strict=True):
                 session: WriteSession
-                if self._resume is not None and isinstance(sink, DatasetSink):
-                    session = sink.begin(self._state.id, plan.written, write.mode, taking=self._resume)
-                else:
-                    session = sink.begin(self._state.id, plan.written, write.mode)
-                stack.callback(self._abort, session)
+                with _postponed():  # a folder that was made has somebody who removes it
+                    if self._resume is not None and isinstance(sink, DatasetSink):
+                        session = sink.begin(self._state.id, plan.written, write.mode, taking=self._resume)
+                    else:
+                        session = sink.begin(self._state.id, plan.written, write.mode)
+                    stack.callback(self._abort, session)
                 opened.append(session)
             stack.push(partial(self._leave, plan, opened))
         return sessions
@@ -500,19 +501,36 @@ def _unbroken() -> Iterator[None]:
     A stop that was asked for meanwhile came too late and is forgotten. Elsewhere than in the main thread, which alone
     gets signals, there is nothing to hold.
     """
+    with _holding():
+        yield
+
+
+@contextlib.contextmanager
+def _postponed() -> Iterator[None]:
+    """Let Ctrl-C and SIGTERM wait until the block is done, and act then."""
+    with _holding() as came:
+        yield
+    for number in came:
+        signal.raise_signal(number)
+
+
+@contextlib.contextmanager
+def _holding() -> Iterator[list[int]]:
+    """Keep the signals that come in a list, where this is the main thread, which alone gets them."""
+    came: list[int] = []
+
+    def keep(number: int, _frame: FrameType | None) -> None:
+        came.append(number)
+
     if threading.current_thread() is not threading.main_thread():
-        yield
+        yield came
         return
-    before = {number: signal.signal(number, _too_late) for number in (signal.SIGINT, signal.SIGTERM)}
+    before = {number: signal.signal(number, keep) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
-        yield
+        yield came
     finally:
         for number, one in before.items():
             signal.signal(number, one)
-
-
-def _too_late(_number: int, _frame: FrameType | None) -> None:
-    """Take a signal and do nothing."""
 
 
 class _NewSnapshot(Exception):  # noqa: N818 - not an error: the run begins again on a new snapshot, by rule

@@ -153,6 +153,16 @@ def run(jobs, **more):
             from etl.run import observing
             for session in (sink.DatasetSession, observing.ObserveSession):
                 session.prepare = lambda *a, **k: os.kill(os.getpid(), signal.SIGKILL)
+        elif how == "BEGUN":
+            from etl.tensors.sink import DatasetSink
+            begin = DatasetSink.begin
+
+            def begun(*a, **k):
+                session = begin(*a, **k)
+                os.kill(os.getpid(), signal.SIGINT)
+                return session
+
+            DatasetSink.begin = begun
         else:
             threading.Timer(0.01, os.kill, (os.getpid(), signal.SIGINT)).start()
     return real(jobs, **more)
@@ -170,6 +180,7 @@ if __name__ == "__main__":
     ("how", "scan"),
     [
         ("KILL", 1),
+        ("BEGUN", 2),
         *(
             pytest.param(*one, marks=pytest.mark.slow)
             for one in product(("KILL", "INT"), (0, 1, 2))
