@@ -245,3 +245,20 @@ def listed(columns: str | list[str] | tuple[str, ...], what: str, /) -> tuple[st
     if twice:
         raise ConfigError(f"{what} names {', '.join(twice)} twice")
     return names
+
+
+class InPlace:
+    """What reads columns and writes the same ones."""
+
+    __slots__ = ()
+    columns: tuple[str, ...]
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns
+
+    @property
+    def writes(self) -> tuple[str, ...]:
+        """The columns."""
+        return self.columns

@@ -15,11 +15,11 @@ import pyarrow as pa
 
 from etl.core.errors import ConfigError
 from etl.tensors.views import values_of
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.constants import DIGITS
 from etl.transforms.figures import skipped_of
 from etl.transforms.host import Values, floats_of
-from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of
+from etl.transforms.quantiles import FromQuantiles, quantiles_of
 from etl.transforms.reals import CHUNK, check_numbers, mask_in, pieces, skip_or_error, with_types
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from etl.core.schema import Schema
-    from etl.transforms.base import Observer, State
+    from etl.transforms.base import State
     from etl.transforms.host import Rows
 
 
@@ -37,7 +37,7 @@ FEW: Final = 64
 
 
 @dataclass(frozen=True, slots=True)
-class Bucketize:
+class Bucketize(InPlace):
     """Numbers become the number of their bin, int32: n edges make bins 0 … n. NULL stays NULL; NaN is refused.
 
     Values are compared as float64, whole numbers and decimals exactly, before anything is rounded.
@@ -73,16 +73,6 @@ class Bucketize:
         object.__setattr__(self, "edges", given)
         object.__setattr__(self, "right", bool(right))
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as int32."""
         check_numbers(given, self.columns, "Bucketize")
@@ -97,7 +87,7 @@ class Bucketize:
 
 
 @dataclass(frozen=True, slots=True)
-class QuantileBins:
+class QuantileBins(FromQuantiles):
     """Numbers become the number of their bin between quantiles of the train rows, int32: bins of about equal size.
 
     Equal quantiles are one edge, so there may be fewer bins. A bin holds its right edge. NULL stays NULL.
@@ -135,29 +125,10 @@ class QuantileBins:
         object.__setattr__(self, "exact", bool(exact))
         object.__setattr__(self, "nan", skip_or_error(nan, "QuantileBins"))
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as int32."""
         check_numbers(given, self.columns, "QuantileBins")
         return with_types(given, self.columns, pa.int32())
-
-    def observer(self, given: Schema, part: int, /) -> Observer:
-        """Counts of values, or of ranges of them."""
-        del part
-        return QuantilesOf(given, self.columns, exact=self.exact)
-
-    def merge(self, left: State, right: State, /) -> State:
-        """Of both."""
-        return {name: merged_quantiles(left[name], right[name], exact=self.exact) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
         """Column → the inner edges."""

@@ -12,13 +12,13 @@ import pyarrow as pa
 
 from etl.core.errors import ConfigError
 from etl.core.late import Late
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.constants import DIGITS, constant_of
 from etl.transforms.figures import skipped_of, unit
 from etl.transforms.host import Values
 from etl.transforms.literals import column_of
 from etl.transforms.lookups import FEW
-from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of, two_quantiles
+from etl.transforms.quantiles import FromQuantiles, quantiles_of, two_quantiles
 from etl.transforms.reals import CHUNK, check_numbers, clipped_series, mask_in, pieces, skip_or_error
 
 if TYPE_CHECKING:
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from etl.core.schema import Field, Schema
-    from etl.transforms.base import Observer, State
+    from etl.transforms.base import State
     from etl.transforms.host import Rows
 else:
     pc = Late("pyarrow.compute")
 
 
 @dataclass(frozen=True, slots=True)
-class Clip:
+class Clip(InPlace):
     """Values beyond bounds become the bounds, and are counted as "clipped"; NULL stays NULL, NaN stays NaN.
 
     Attributes:
@@ -66,16 +66,6 @@ class Clip:
             raise ConfigError(f"Clip: low is {low!r}, high is {high!r}", hint="low is not above high.")
         object.__setattr__(self, "low", low)
         object.__setattr__(self, "high", high)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns."""
@@ -112,7 +102,7 @@ class Clip:
 
 
 @dataclass(frozen=True, slots=True)
-class Winsorize:
+class Winsorize(FromQuantiles):
     """Values beyond two quantiles of the train rows become those quantiles, rounded to the column's own type.
 
     NULL stays NULL, NaN stays NaN. What is changed is counted as "clipped".
@@ -153,16 +143,6 @@ class Winsorize:
         object.__setattr__(self, "exact", bool(exact))
         object.__setattr__(self, "nan", skip_or_error(nan, "Winsorize"))
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns."""
         check_numbers(given, self.columns, "Winsorize")
@@ -170,15 +150,6 @@ class Winsorize:
             if pa.types.is_boolean(given.field(name).type):
                 raise ConfigError(f"Winsorize({name!r}): {name} is bool", hint="Leave it out.", column=name)
         return given
-
-    def observer(self, given: Schema, part: int, /) -> Observer:
-        """Counts of values, or of ranges of them."""
-        del part
-        return QuantilesOf(given, self.columns, exact=self.exact)
-
-    def merge(self, left: State, right: State, /) -> State:
-        """Of both."""
-        return {name: merged_quantiles(left[name], right[name], exact=self.exact) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
         """Column → both bounds, decimals as text."""

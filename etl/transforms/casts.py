@@ -14,7 +14,7 @@ from etl.core.schema import Field, Schema, nearest
 from etl.engine.door import carried
 from etl.tensors.cast import CastCount, Refused, into
 from etl.tensors.views import bits_of, shown, valid_of, values_of
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.decimals import MOST, halves
 from etl.transforms.figures import is_number
 from etl.transforms.host import Values, array_of, holds_all
@@ -47,7 +47,7 @@ _POLICIES: Final[tuple[str, ...]] = get_args(Policy)
 
 
 @dataclass(frozen=True, slots=True)
-class Cast:
+class Cast(InPlace):
     """Columns as another type. NULL stays NULL; NaN is none of integers and bools, whatever the policy.
 
     Attributes:
@@ -74,16 +74,6 @@ class Cast:
             raise ConfigError(f"Cast: cast is {cast!r}", hint='Give "exact", "round" or "saturate".')
         object.__setattr__(self, "dtype", dtype)
         object.__setattr__(self, "cast", cast)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns, of the type."""

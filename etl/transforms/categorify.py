@@ -18,7 +18,7 @@ from etl.engine import frames
 from etl.tensors.hashing import first_words, words_of
 from etl.tensors.split import key_column
 from etl.tensors.views import column_of, values_of
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.counts import CountsOf, as_keys, by_frequency, key_type, merged_counts
 from etl.transforms.hashes import key_texts
 from etl.transforms.host import Values
@@ -40,7 +40,7 @@ MOST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class Categorify:
+class Categorify(InPlace):
     """Values of columns become ids of a vocabulary that is fitted; no id is NULL.
 
     A value that was not seen goes to one of the OOV buckets, by its SHA-256. Values that come less than `min_count`
@@ -90,16 +90,6 @@ class Categorify:
         object.__setattr__(self, "max_size", max_size)
         object.__setattr__(self, "rare", rare)
         object.__setattr__(self, "allow_float", bool(allow_float))
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     @property
     def first(self) -> int:

@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from etl.core.errors import CastError, ConfigError, DataError
 from etl.engine import frames
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.figures import skipped_of
 from etl.transforms.host import floats_of, values_in
 from etl.transforms.powers import CHUNK, bent, count_of, likeliest, merged_powers, neutral, nothing, observed
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Log1p:
+class Log1p(InPlace):
     """log(1 + x), as float32; NULL stays NULL, NaN stays NaN. A value below -1, or -1 itself, is refused.
 
     Attributes:
@@ -43,16 +43,6 @@ class Log1p:
 
     def __init__(self, columns: str | list[str] | tuple[str, ...]) -> None:
         object.__setattr__(self, "columns", listed(columns, "Log1p"))
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as float32."""
@@ -79,7 +69,7 @@ class Log1p:
 
 
 @dataclass(frozen=True, slots=True)
-class Power:
+class Power(InPlace):
     """A power of numbers that makes their distribution most like a normal one, then standardized; float32.
 
     The power is the most likely one of -4, -3.95 … 4. NULL stays NULL, NaN stays NaN.
@@ -117,16 +107,6 @@ class Power:
         object.__setattr__(self, "method", method)
         object.__setattr__(self, "standardize", bool(standardize))
         object.__setattr__(self, "nan", nan)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as float32."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from etl.core.errors import ConfigError
 from etl.core.schema import Schema
 from etl.tensors.views import shown, valid_of, values_of
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.host import Values
 
 if TYPE_CHECKING:
@@ -25,7 +25,7 @@ MOST = 38
 
 
 @dataclass(frozen=True, slots=True)
-class DecimalScale:
+class DecimalScale(InPlace):
     """Decimals as int64: x * 10^scale, exact or refused. 1.15 at scale 2 is 115. NULL stays NULL.
 
     Attributes:
@@ -45,16 +45,6 @@ class DecimalScale:
         if scale is not None and (type(scale) is not int or not -MOST <= scale <= MOST):
             raise ConfigError(f"DecimalScale: the scale is {scale!r}", hint="Give the digits behind the point: 2.")
         object.__setattr__(self, "scale", scale)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns; those scaled are int64."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Field, Schema
 from etl.tensors.views import mask_of
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.counts import CountsOf, by_frequency, key_type, keys_of, merged_counts
 from etl.transforms.figures import is_number
 from etl.transforms.grouped import grouped, none_of, of_all, together
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class CountEncode:
+class CountEncode(InPlace):
     """Each value becomes how often it comes among the train rows, as int64; or its share of them, as float32.
 
     A value that was never seen becomes 0, and NULL the count of NULLs.
@@ -49,16 +49,6 @@ class CountEncode:
     def __init__(self, columns: str | list[str] | tuple[str, ...], *, normalize: bool = False) -> None:
         object.__setattr__(self, "columns", listed(columns, "CountEncode"))
         object.__setattr__(self, "normalize", bool(normalize))
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as numbers, without NULL."""

@@ -11,6 +11,7 @@ import pyarrow as pa
 
 from etl.core.errors import DataError
 from etl.core.late import Late
+from etl.transforms.base import InPlace
 from etl.transforms.host import values_in
 
 if TYPE_CHECKING:
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow.compute as pc
 
     from etl.core.schema import Field, Schema
+    from etl.transforms.base import Observer, State
 else:
     pc = Late("pyarrow.compute")
 
@@ -132,3 +134,18 @@ def _order(value: Any) -> Any:
 
 def _exact(value: Any, kind: pa.DataType) -> Any:
     return float(value) if pa.types.is_floating(kind) else Fraction(value)
+
+
+class FromExtremes(InPlace):
+    """What is fitted from the extremes of its columns."""
+
+    __slots__ = ()
+
+    def observer(self, given: Schema, part: int, /) -> Observer:
+        """Extremes."""
+        del part
+        return ExtremesOf(given, self.columns)
+
+    def merge(self, left: State, right: State, /) -> State:
+        """Of both."""
+        return {name: merged_extremes(left[name], right[name]) for name in self.columns}

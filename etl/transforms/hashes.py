@@ -12,7 +12,7 @@ from etl.core.errors import ConfigError
 from etl.core.schema import Field, Schema
 from etl.tensors.hashing import first_words, words_of
 from etl.tensors.split import key_messages, key_text
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.counts import as_keys, key_type
 from etl.transforms.host import Values
 from etl.transforms.lookups import FEW
@@ -30,7 +30,7 @@ MOST = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
-class HashBucket:
+class HashBucket(InPlace):
     """Values of each column become the number of a bucket, 1 to `buckets`; NULL becomes 0. Nothing is fitted.
 
     Attributes:
@@ -51,16 +51,6 @@ class HashBucket:
         object.__setattr__(self, "columns", listed(columns, "HashBucket"))
         object.__setattr__(self, "buckets", _buckets(buckets, "HashBucket"))
         object.__setattr__(self, "salt", str(salt))
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as int32, without NULL."""

@@ -12,7 +12,7 @@ from etl.core.errors import ConfigError
 from etl.core.schema import Field, Schema
 from etl.engine.door import carried
 from etl.tensors.views import bits_of, buffer_of, mask_of, packed, valid_of, values_of
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.constants import constant_of, number_of
 from etl.transforms.host import Values, is_plain
 
@@ -27,7 +27,7 @@ _HOWS: Final[tuple[str, ...]] = get_args(How)
 
 
 @dataclass(frozen=True, slots=True)
-class ListPad:
+class ListPad(InPlace):
     """Lists as rows of one length: longer ones are cut and counted as `truncated`, shorter ones padded.
 
     Attributes:
@@ -60,16 +60,6 @@ class ListPad:
             raise ConfigError(f"ListPad: the side is {side!r}", hint='Give "right" or "left".')
         for name, value in (("max_len", max_len), ("pad_value", pad_value), ("side", side)):
             object.__setattr__(self, name, value)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as lists of that length."""
@@ -108,7 +98,7 @@ class ListPad:
 
 
 @dataclass(frozen=True, slots=True)
-class ListSlice:
+class ListSlice(InPlace):
     """Of each list the elements from `start` on and before `stop`, as Python's slices have them.
 
     Attributes:
@@ -131,16 +121,6 @@ class ListSlice:
             raise ConfigError(f"ListSlice: from {start!r} to {stop!r}", hint='Write ListSlice("tags", 0, 3).')
         object.__setattr__(self, "start", start)
         object.__setattr__(self, "stop", stop)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as lists of any length."""
@@ -170,7 +150,7 @@ class ListSlice:
 
 
 @dataclass(frozen=True, slots=True)
-class ListPool:
+class ListPool(InPlace):
     """One number for each list.
 
     Attributes:
@@ -192,16 +172,6 @@ class ListPool:
         if how not in _HOWS:
             raise ConfigError(f"ListPool: how is {how!r}", hint=f"Give one of {', '.join(_HOWS)}.")
         object.__setattr__(self, "how", how)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as numbers."""

@@ -11,7 +11,7 @@ import pyarrow as pa
 from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Field, Schema
 from etl.tensors.views import column_of, valid_of
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.counts import CountsOf, by_frequency, key_type, merged_counts
 from etl.transforms.host import Values, values_in
 from etl.transforms.lookups import lookup_of
@@ -29,7 +29,7 @@ WIDEST = 4096
 
 
 @dataclass(frozen=True, slots=True)
-class OneHot:
+class OneHot(InPlace):
     """Each value becomes a vector [V] uint8 with a 1 at its place; V values of the train rows have one.
 
     The most frequent value comes first, of equal ones the smaller. NULL is a vector of zeros, and so is a value that
@@ -71,16 +71,6 @@ class OneHot:
         object.__setattr__(self, "min_count", min_count)
         object.__setattr__(self, "max_size", max_size)
         object.__setattr__(self, "drop", drop)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as vectors; how wide is known when they are fitted."""
@@ -135,7 +125,7 @@ class OneHot:
 
 
 @dataclass(frozen=True, slots=True)
-class MultiHot:
+class MultiHot(InPlace):
     """Each list becomes a vector [V] uint8 with a 1 for each value that is in it, however often.
 
     A NULL list is a vector of zeros, as an empty one is; so are values that were never seen, unless they are refused.
@@ -170,16 +160,6 @@ class MultiHot:
         object.__setattr__(self, "unseen", unseen)
         object.__setattr__(self, "min_count", min_count)
         object.__setattr__(self, "max_size", max_size)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as vectors; how wide is known when they are fitted."""

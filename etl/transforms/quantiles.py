@@ -18,6 +18,7 @@ import pyarrow as pa
 from etl.core.errors import ConfigError, DataError
 from etl.core.schema import Field
 from etl.tensors.views import column_of, values_of
+from etl.transforms.base import InPlace
 from etl.transforms.counts import added, counted
 from etl.transforms.extremes import check_nan
 from etl.transforms.host import floats_of, values_in
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from etl.core.schema import Schema
+    from etl.transforms.base import Observer, State
 
 DISTINCT: Final = 1_000_000
 """With more distinct values in all, quantiles are those of the histogram."""
@@ -272,3 +274,19 @@ def _middles(bins: NDArray[np.int64]) -> NDArray[np.float64]:
     """The float in the middle of each bin."""
     rising = (bins << _SHIFT) + np.where(bins == 0, 0, 1 << (_SHIFT - 1))  # 0 is what lies in the bin of 0
     return np.where(rising < 0, np.int64(-(1 << 63)) - rising, rising).view(np.float64)
+
+
+class FromQuantiles(InPlace):
+    """What is fitted from quantiles of its columns."""
+
+    __slots__ = ()
+    exact: bool
+
+    def observer(self, given: Schema, part: int, /) -> Observer:
+        """Counts of values, or of ranges of them."""
+        del part
+        return QuantilesOf(given, self.columns, exact=self.exact)
+
+    def merge(self, left: State, right: State, /) -> State:
+        """Of both."""
+        return {name: merged_quantiles(left[name], right[name], exact=self.exact) for name in self.columns}

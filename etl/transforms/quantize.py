@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from etl.core.errors import ConfigError
 from etl.transforms.base import listed
-from etl.transforms.extremes import ExtremesOf, known_extremes, merged_extremes
+from etl.transforms.extremes import FromExtremes, known_extremes
 from etl.transforms.figures import skipped_of
 from etl.transforms.host import Values, floats_of
 from etl.transforms.reals import CHUNK, check_numbers, mask_in, pieces, skip_or_error, with_types
@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from etl.core.schema import Schema
-    from etl.transforms.base import Observer, State
+    from etl.transforms.base import State
     from etl.transforms.host import Rows
 
 MOST = 127
 
 
 @dataclass(frozen=True, slots=True)
-class Quantize:
+class Quantize(FromExtremes):
     """x becomes the nearest of 255 steps, int8: round(x / s), half to even, with s = the greatest |x| / 127.
 
     x is about the step times s, which the manifest has as `quant`. Values beyond become -127 or 127, and are counted as
@@ -57,29 +57,10 @@ class Quantize:
         object.__setattr__(self, "bits", 8)
         object.__setattr__(self, "nan", skip_or_error(nan, "Quantize"))
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as int8."""
         check_numbers(given, self.columns, "Quantize")
         return with_types(given, self.columns, pa.int8())
-
-    def observer(self, given: Schema, part: int, /) -> Observer:
-        """Extremes."""
-        del part
-        return ExtremesOf(given, self.columns)
-
-    def merge(self, left: State, right: State, /) -> State:
-        """Of both."""
-        return {name: merged_extremes(left[name], right[name]) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
         """Column → scale."""

@@ -14,11 +14,11 @@ from etl.engine import frames
 from etl.transforms.base import listed
 from etl.transforms.bykey import finish_by, merge_by, observe_by, standardized_by
 from etl.transforms.counts import key_type
-from etl.transforms.extremes import ExtremesOf, known_extremes, merged_extremes
+from etl.transforms.extremes import FromExtremes, known_extremes
 from etl.transforms.figures import FiguresOf, merged, moments, skipped_of
 from etl.transforms.figures import filled as with_filled
 from etl.transforms.host import floats_of
-from etl.transforms.quantiles import QuantilesOf, merged_quantiles, quantiles_of, two_quantiles
+from etl.transforms.quantiles import FromQuantiles, quantiles_of, two_quantiles
 from etl.transforms.reals import (
     at,
     check_numbers,
@@ -202,7 +202,7 @@ class Standardize:
 
 
 @dataclass(frozen=True, slots=True)
-class MinMax:
+class MinMax(FromExtremes):
     """The least value of the train rows becomes `low`, the greatest `high`, others lie between in proportion; float32.
 
     A value beyond them is not clipped unless that is asked for; it is counted as "out_of_range". A column whose values
@@ -246,29 +246,10 @@ class MinMax:
         object.__setattr__(self, "clip", bool(clip))
         object.__setattr__(self, "nan", skip_or_error(nan, "MinMax"))
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as float32."""
         check_numbers(given, self.columns, "MinMax")
         return with_types(given, self.columns, pa.float32())
-
-    def observer(self, given: Schema, part: int, /) -> Observer:
-        """Extremes."""
-        del part
-        return ExtremesOf(given, self.columns)
-
-    def merge(self, left: State, right: State, /) -> State:
-        """Of both."""
-        return {name: merged_extremes(left[name], right[name]) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
         """Column → least and greatest value, and what is subtracted and divided by."""
@@ -342,7 +323,7 @@ class MinMax:
 
 
 @dataclass(frozen=True, slots=True)
-class MaxAbs:
+class MaxAbs(FromExtremes):
     """x / the greatest absolute value of the train rows, as float32; 0 stays 0. A column of zeros stays 0.
 
     NULL stays NULL, NaN stays NaN; infinities are not among the extremes.
@@ -365,29 +346,10 @@ class MaxAbs:
         object.__setattr__(self, "columns", listed(columns, "MaxAbs"))
         object.__setattr__(self, "nan", skip_or_error(nan, "MaxAbs"))
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as float32."""
         check_numbers(given, self.columns, "MaxAbs")
         return with_types(given, self.columns, pa.float32())
-
-    def observer(self, given: Schema, part: int, /) -> Observer:
-        """Extremes."""
-        del part
-        return ExtremesOf(given, self.columns)
-
-    def merge(self, left: State, right: State, /) -> State:
-        """Of both."""
-        return {name: merged_extremes(left[name], right[name]) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
         """Column → the greatest absolute value."""
@@ -421,7 +383,7 @@ class MaxAbs:
 
 
 @dataclass(frozen=True, slots=True)
-class Robust:
+class Robust(FromQuantiles):
     """(x - median) / (q3 - q1) of the train rows, as float32: outliers do not move it.
 
     A column whose quantiles are equal becomes 0. NULL stays NULL, NaN stays NaN; infinities are not among the values.
@@ -457,29 +419,10 @@ class Robust:
         object.__setattr__(self, "exact", bool(exact))
         object.__setattr__(self, "nan", skip_or_error(nan, "Robust"))
 
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as float32."""
         check_numbers(given, self.columns, "Robust")
         return with_types(given, self.columns, pa.float32())
-
-    def observer(self, given: Schema, part: int, /) -> Observer:
-        """Counts of values, or of ranges of them."""
-        del part
-        return QuantilesOf(given, self.columns, exact=self.exact)
-
-    def merge(self, left: State, right: State, /) -> State:
-        """Of both."""
-        return {name: merged_quantiles(left[name], right[name], exact=self.exact) for name in self.columns}
 
     def finish(self, state: State, given: Schema, filled: Mapping[str, Any], /) -> State:
         """Column → median and range."""

@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 from etl.core.errors import ConfigError
 from etl.core.schema import Schema
 from etl.tensors.views import mask_of
-from etl.transforms.base import listed
+from etl.transforms.base import InPlace, listed
 from etl.transforms.host import Values
 from etl.transforms.literals import column_of
 
@@ -37,7 +37,7 @@ _FEW: Final = 8
 
 
 @dataclass(frozen=True, slots=True)
-class TextNormalize:
+class TextNormalize(InPlace):
     """Texts in one form: normalized, lower, without white space around and in runs. NULL stays NULL, "" stays "".
 
     The same everywhere, whatever the locale: Unicode's normal forms; lower case by its simple mapping, character by
@@ -76,16 +76,6 @@ class TextNormalize:
             raise ConfigError(f"TextNormalize: the form is {form!r}", hint='Give "NFC", "NFD", "NFKC", "NFKD" or None.')
         for name, value in (("form", form), ("lower", lower), ("strip", strip), ("collapse", collapse)):
             object.__setattr__(self, name, value)
-
-    @property
-    def reads(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
-
-    @property
-    def writes(self) -> tuple[str, ...]:
-        """The columns."""
-        return self.columns
 
     def output_schema(self, given: Schema, /) -> Schema:
         """The same columns as text; labels are no longer those that were declared."""
